@@ -1,12 +1,12 @@
-"""Attacks a running service with whatever a hostile client can send, while a bystander is to be served.
+"""Attacks a running service as a hostile client, and checks that a bystander is still served.
 
     make attack                                             a few thousand attacks, then a table
     make attack URL=http://127.0.0.1:8000 ATTACK="--operator-key .gen/operator-key"
     python -m attack --count 500 --seed 7 --families json images
 
-Only services on this machine's loopback interface are attacked. An attack fails when the service breaks, says more than
-it should, lets through what it should refuse, or takes too long (`wire.py`). `corpus.yaml` has what is sent.
-Exit code 1 when an attack failed, or the bystander was not served.
+Only services on this machine's loopback interface are attacked. An attack counts as failed if the service breaks,
+leaks internals, accepts invalid requests, or takes too long (`wire.py`). `corpus.yaml` has the payloads.
+The exit code is 1 if an attack failed or the bystander was not served.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from attack import families
-from attack.stage import Stage, open_stage, start_service, watching
-from attack.wire import NotOurs
+from attack.target import Target, open_target, start_service, watch_bystander
+from attack.wire import NotLocal
 
 SERVED_S: Final = 15.0
-"""Within which the bystander's requests are answered, whatever goes on."""
+"""Timeout of the bystander's requests."""
 FAMILIES: Final[dict[str, tuple[Any, float, int]]] = {
-    "urls": (families.urls, 0.3, 1),  # one at a time, so that whoever arrives where it must not is known
+    "urls": (families.urls, 0.3, 1),  # one at a time, so that each forbidden request has a known cause
     "json": (families.mutate, 0.45, 4),
     "images": (families.images, 0.15, 4),
     "videos": (families.videos, 0.05, 4),
     "slow": (families.slow, 0.05, 4),
 }
-"""What makes them, their share of all that is tried, and how many are on their way at a time."""
+"""Generator, share of all attacks, and concurrency of each family."""
 
 
-def attack(stage: Stage, names: Sequence[str], seed: int, count: int) -> list[str]:
-    """Attacks family after family, and tells of each. Returns what failed."""
+def attack(target: Target, names: Sequence[str], seed: int, count: int) -> list[str]:
+    """Runs family after family and prints a line for each. Returns the failures."""
     failed: list[str] = []
-    whole = sum(FAMILIES[name][1] for name in names)
+    total = sum(FAMILIES[name][1] for name in names)
     for name in names:
         make, weight, threads = FAMILIES[name]
-        attacks = list(make(stage, seed, max(1, round(count * weight / whole))))
-        began, failures = time.monotonic(), list[str]()
-        with watching(stage, SERVED_S) as bystander, ThreadPoolExecutor(threads) as pool:
-            for each, wrong in zip(attacks, pool.map(lambda each: each.run(stage), attacks), strict=True):
+        attacks = list(make(target, seed, max(1, round(count * weight / total))))
+        start, failures = time.monotonic(), list[str]()
+        with watch_bystander(target, SERVED_S) as bystander, ThreadPoolExecutor(threads) as pool:
+            for each, wrong in zip(attacks, pool.map(lambda each: each.run(target), attacks), strict=True):
                 failures += [f"{name} --seed {seed} --count {count} | {each.name} | {'; '.join(wrong)}"] * bool(wrong)
-        failures += [f"{name} | the bystander was not served: {why}" for why in bystander.trouble]
-        if stage.http.get("/healthz").status_code != 200:
-            failures.append(f"{name} | the service is not healthy any more")
-        took, worst = time.monotonic() - began, bystander.worst_s
+        failures += [f"{name} | the bystander was not served: {error}" for error in bystander.errors]
+        if target.http.get("/healthz").status_code != 200:
+            failures.append(f"{name} | the service is unhealthy")
+        took, worst = time.monotonic() - start, bystander.worst_s
         summary = f"{len(attacks):>6} attacks {len(failures):>4} failures {took:>5.0f} s"
         print(
             f"{name:<9} {summary}, the bystander waited {worst:.1f} s at most", *failures, sep="\nFAILED ", flush=True
@@ -62,13 +62,15 @@ def attack(stage: Stage, names: Sequence[str], seed: int, count: int) -> list[st
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started is left
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the service on the way out
     parser = argparse.ArgumentParser(
         prog="python -m attack", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", help="of a running service on this machine's loopback interface, else one is started")
-    parser.add_argument("--operator-key", type=Path, default=Path(".gen/operator-key"), help="file, with --url")
-    parser.add_argument("--count", type=int, default=5000, help="attacks, about")
+    parser.add_argument("--url", help="running service on this machine's loopback interface; default: start one")
+    parser.add_argument(
+        "--operator-key", type=Path, default=Path(".gen/operator-key"), help="file of the operator's key, for --url"
+    )
+    parser.add_argument("--count", type=int, default=5000, help="approximate number of attacks")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     options = parser.parse_args()
@@ -79,10 +81,10 @@ def main() -> None:
             url = stack.enter_context(start_service(folder, families.REPOSITORY)).base_url
             operator = folder / "data" / "operator-key"
         try:
-            stage = stack.enter_context(open_stage(url, operator.read_text().strip(), proxied=True))
-        except NotOurs as refusal:
+            target = stack.enter_context(open_target(url, operator.read_text().strip(), proxied=True))
+        except NotLocal as refusal:
             parser.error(str(refusal))
-        sys.exit(bool(attack(stage, options.families, options.seed, options.count)))
+        sys.exit(bool(attack(target, options.families, options.seed, options.count)))
 
 
 if __name__ == "__main__":

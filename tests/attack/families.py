@@ -1,4 +1,4 @@
-"""Families of attacks: the same seed and count make the same ones."""
+"""Families of attacks. The same seed and count make the same attacks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import yaml
 from support.images import image_file, to_base64
 
 from attack import hostile
-from attack.stage import OPERATOR, Stage
-from attack.wire import NoAnswer, Request, exchange, wrong
+from attack.target import OPERATOR, Target
+from attack.wire import NoResponse, Request, exchange, find_problems
 
 REPOSITORY: Final = Path(__file__).parents[2]
 CORPUS: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "corpus.yaml").read_text())
 _PHOTO: Final = to_base64(image_file())
-_ENDED_S: Final = 75.0
-"""Within which a proxy must have ended them."""
+_PROXY_LIMIT_S: Final = 75.0
+"""Seconds within which a proxy must close slow connections."""
 _HOLD_S: Final = 3.0
-"""How long they last where there is no proxy to end them."""
-_READ: Final = (200, 413, 422)
-"""What a file may be answered with."""
+"""Seconds for which slow connections last without a proxy."""
+_FILE_STATUSES: Final = (200, 413, 422)
+"""Statuses that a file may be answered with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +39,33 @@ class Attack:
     request: Request
     role: str = "developer"
     expected: Collection[int] = ()
-    """What it may be answered with; empty for anything but failure."""
+    """Allowed statuses; empty for any but a failure."""
     within_s: float = 30.0
     broken: bool = False
-    """It is no proper HTTP, so it may also go unanswered."""
+    """True if it is not valid HTTP, so that it may also go unanswered."""
 
-    def run(self, stage: Stage) -> list[str]:
-        """What went wrong."""
-        key = stage.keys[self.role]
+    def run(self, target: Target) -> list[str]:
+        """Returns what went wrong."""
+        key = target.keys[self.role]
         try:
-            answer = exchange(stage.address, self.request, key, self.within_s)
-        except NoAnswer as silence:
+            answer = exchange(target.address, self.request, key, self.within_s)
+        except NoResponse as silence:
             return [] if self.broken and "within" not in str(silence) else [str(silence)]
-        problems = wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
+        problems = find_problems(self.request, answer, (target.keys[OPERATOR], target.bystander), plain_400=self.broken)
         if self.expected and answer.status not in self.expected and not problems:
             problems = [f"HTTP {answer.status}: {answer.text[:200]}"]
-        if answer.status == 200 and '"polling_url"' in answer.text:  # what it would make is not what is tried
-            exchange(stage.address, Request("DELETE", f"/v1/tasks/{json.loads(answer.body)['id']}"), key, 30)
-        hits, stage.origin.hits[:] = list(stage.origin.hits), []
-        return problems + [f"reached where it must not: {hit}" for hit in hits]
+        if answer.status == 200 and '"polling_url"' in answer.text:  # no need to run the task
+            exchange(target.address, Request("DELETE", f"/v1/tasks/{json.loads(answer.body)['id']}"), key, 30)
+        hits, target.origin.hits[:] = list(target.origin.hits), []
+        return problems + [f"reached a forbidden address: {hit}" for hit in hits]
 
 
-def mutate(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Bodies of honest requests, changed: whatever is sent as JSON is answered shortly, and never fails."""
+def mutate(target: Target, seed: int, count: int) -> Iterator[Attack]:
+    """Yields mutated bodies of valid requests, which must be answered quickly and without a failure."""
     for number in range(count):
         random = Random(f"{seed} {number}")
         method, path, role, body = random.choice(CORPUS["samples"])
-        names = {"organization": stage.organization, "project": stage.project, "photo": _PHOTO}
+        names = {"organization": target.organization, "project": target.project, "photo": _PHOTO}
         source = json.loads(_fill(json.dumps(body), names))
         kind = list(hostile.KINDS)[number % len(hostile.KINDS)]
         mutant = hostile.KINDS[kind](random, source, CORPUS)
@@ -79,9 +79,9 @@ def _fill(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def urls(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Addresses that lead to where the service must not go, wherever it takes one."""
-    origin, several = stage.origin, list[Attack]()
+def urls(target: Target, seed: int, count: int) -> Iterator[Attack]:
+    """Yields URLs of forbidden addresses in every field that takes a URL."""
+    origin, several = target.origin, list[Attack]()
     for field, endpoint, body in (
         ("images", "gen-3-image-klein", {"prompt": "x"}),
         ("input_image", "gen-2-max", {"prompt": "x"}),
@@ -95,14 +95,14 @@ def urls(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
         for url in (*here, *moved):
             value = [url] if field == "images" else url
             request = Request("POST", f"/v1/{endpoint}", json.dumps(body | {field: value}).encode())
-            # A webhook may go to a server that redirects: whoever sends it does not follow.
+            # A webhook's URL may redirect: the sender does not follow.
             expected = (200,) if field == "webhook_url" and url in moved else (422,)
             several.append(Attack(f"{field}: {url!r}", request, expected=expected, within_s=60))
     yield from several if len(several) <= count else Random(seed).sample(several, count)
 
 
-def images(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Hostile image files wherever an image is taken: read or refused, in bounded time."""
+def images(target: Target, seed: int, count: int) -> Iterator[Attack]:
+    """Yields hostile image files in every field that takes an image. They must be handled in bounded time."""
     samples = [sample for sample in CORPUS["samples"] if "{photo}" in str(sample[3]) and sample[1] != "/v1/pricing"]
     for number in range(count):
         random = Random(f"{seed} {number}")
@@ -110,50 +110,50 @@ def images(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
         _, path, _, body = random.choice(samples)
         file = to_base64(hostile.IMAGES[kind](random, CORPUS))
         text = json.dumps(body).replace("{photo}", file, 1)
-        yield _price(f"{path}: {kind} {number}", path, json.loads(_fill(text, {"photo": _PHOTO})), random, 15)
+        yield _submit_or_price(f"{path}: {kind} {number}", path, json.loads(_fill(text, {"photo": _PHOTO})), random, 15)
 
 
-def videos(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
-    """Hostile video files: read or refused, in bounded time, and nothing that a file names is opened."""
+def videos(target: Target, seed: int, count: int) -> Iterator[Attack]:
+    """Yields hostile videos. They must be handled in bounded time, and no file or URL in them may be opened."""
     for number in range(count):
         random = Random(f"{seed} {number}")
         kind = list(hostile.VIDEOS)[number % len(hostile.VIDEOS)]
-        file = to_base64(hostile.VIDEOS[kind](random, CORPUS, stage.origin.port))
-        yield _price(
+        file = to_base64(hostile.VIDEOS[kind](random, CORPUS, target.origin.port))
+        yield _submit_or_price(
             f"{kind} {number}", "/v1/gen-3-video", {"mode": "v2v", "prompt": "x", "start_video": file}, random, 75
         )
 
 
-def _price(name: str, path: str, body: dict[str, Any], random: Random, within_s: float) -> Attack:
-    """Submitted, or only priced: what is only priced is read like what is submitted."""
+def _submit_or_price(name: str, path: str, body: dict[str, Any], random: Random, within_s: float) -> Attack:
+    """Submits or only prices a body at random; both read the files."""
     if random.random() < 0.5:
         path, body = "/v1/pricing", {"path": path, "body": body}
-    return Attack(name, Request("POST", path, json.dumps(body).encode()), expected=_READ, within_s=within_s)
+    return Attack(name, Request("POST", path, json.dumps(body).encode()), expected=_FILE_STATUSES, within_s=within_s)
 
 
 @dataclass(frozen=True, slots=True)
 class SlowConnections:
-    """Several of one manner at a time: what each sends at once, and then byte by byte, second by second."""
+    """Several connections that send `first` at once, then `later` at one byte a second."""
 
     name: str
     number: int
     first: bytes
     later: bytes
 
-    def run(self, stage: Stage) -> list[str]:
-        """What went wrong."""
-        over = time.monotonic() + (_ENDED_S if stage.proxied else _HOLD_S)
+    def run(self, target: Target) -> list[str]:
+        """Returns what went wrong."""
+        deadline = time.monotonic() + (_PROXY_LIMIT_S if target.proxied else _HOLD_S)
         with ThreadPoolExecutor(self.number) as pool:
-            open_count = sum(pool.map(lambda _: self._is_open_at(over, stage), range(self.number)))
-        message = f"{open_count} of {self.number} connections still open after {_ENDED_S:g} s"
-        return [message] if stage.proxied and open_count else []
+            open_count = sum(pool.map(lambda _: self._is_open_at(deadline, target), range(self.number)))
+        message = f"{open_count} of {self.number} connections still open after {_PROXY_LIMIT_S:g} s"
+        return [message] if target.proxied and open_count else []
 
-    def _is_open_at(self, over: float, stage: Stage) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(stage.address, 30) as connection:
+    def _is_open_at(self, deadline: float, target: Target) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(target.address, 30) as connection:
             connection.sendall(self.first)
             connection.settimeout(1)
             for at in range(1000):
-                if time.monotonic() > over:
+                if time.monotonic() > deadline:
                     return True
                 connection.sendall(self.later[at : at + 1])
                 with contextlib.suppress(TimeoutError):
@@ -162,10 +162,10 @@ class SlowConnections:
         return False
 
 
-def slow(stage: Stage, seed: int, count: int) -> Iterator[SlowConnections]:
-    """Heads and bodies byte by byte, and silence, at once or after an answer."""
-    head = Request("GET", "/openapi.json").head("", stage.address)
-    body = Request("POST", "/v1/gen-3-image-klein", b"x" * 50_000).head(stage.keys["developer"], stage.address)
+def slow(target: Target, seed: int, count: int) -> Iterator[SlowConnections]:
+    """Yields connections that send heads and bodies byte by byte, or nothing."""
+    head = Request("GET", "/openapi.json").head("", target.address)
+    body = Request("POST", "/v1/gen-3-image-klein", b"x" * 50_000).head(target.keys["developer"], target.address)
     keep_alive_head = head.replace(b"Connection: close", b"Connection: keep-alive")
     manners = (("a head byte by byte", b"", head[:-2]), ("a body byte by byte", body, b" " * 100))
     for name, first, later in (*manners, ("not a word", b"", b""), ("idle after an answer", keep_alive_head, b"")):

@@ -1,6 +1,6 @@
-"""What is hostile: JSON bodies made of honest ones, images and videos. The same random numbers make the same ones.
+"""Hostile JSON bodies, images and videos. The same random numbers make the same ones.
 
-Files are small to send, and large, endless, broken or something else to whoever opens them.
+Files are small to send and large, endless or broken to open.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from attack.wire import JSON, Request
 Json: TypeAlias = dict[str, Any]
 Corpus: TypeAlias = Mapping[str, Any]
 NO_HTTP: Final = frozenset({"framing", "odd header"})
-"""Kinds whose requests may be no proper HTTP."""
+"""Mutations whose requests may be invalid HTTP."""
 _MB: Final = 2**20
 _CHUNKED: Final = ("Transfer-Encoding", "chunked")
 _MARK: Final = "\ue000here\ue000"
-"""Takes the place of a value in a body, until that is text."""
+"""Placeholder of a value until the body is text."""
 Mutation: TypeAlias = Callable[[Random, Json, Corpus], Request]
-"""Method and target of the request are to be set."""
+"""Returns a request without method and target."""
 
 
 def _make_request(body: bytes, headers: tuple[tuple[str, str], ...] = JSON, **more: Any) -> Request:
     return Request("", "", body, headers, **more)
 
 
-def _plain(body: Any) -> bytes:
+def _to_json(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def _with(random: Random, body: Json, value: str) -> bytes:
-    """The body with `value`, JSON or not, in the place of one of its values, or as a new one."""
+def _insert(random: Random, body: Json, value: str) -> bytes:
+    """Returns the body with `value`, JSON or not, as an existing or a new field."""
     field = random.choice([*body, *body, "seed", "prompt", "user", "extra"])
     text = json.dumps(body | {field: _MARK}, ensure_ascii=False)
     return text.replace(f'"{_MARK}"', value).encode("utf-8", "surrogatepass")
 
 
 def _break_json(random: Random, body: Json, corpus: Corpus) -> Request:
-    """Cut, flipped, spliced, or with bytes that are no text."""
-    whole = bytearray(_plain(body))
+    """Truncates the JSON, flips bytes, repeats a part, or inserts invalid UTF-8."""
+    whole = bytearray(_to_json(body))
     start, end = sorted(random.randrange(len(whole)) for _ in range(2))
     match random.randrange(4):
         case 0:
@@ -62,7 +62,7 @@ def _break_json(random: Random, body: Json, corpus: Corpus) -> Request:
             whole[start:start] = whole[start:end] * random.randint(1, 50)
         case _:
             bad = random.choice((b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\xf4\x90\x80\x80"))
-            return _make_request(_with(random, body, '"?"').replace(b'"?"', b'"' + bad + b'"'))
+            return _make_request(_insert(random, body, '"?"').replace(b'"?"', b'"' + bad + b'"'))
     return _make_request(bytes(whole))
 
 
@@ -70,27 +70,27 @@ def _wrong_type(random: Random, body: Json, corpus: Corpus) -> Request:
     changed = {name: value for name, value in body.items() if random.random() < 0.9}
     for field in random.sample([*body, "extra"], random.randint(0, min(3, len(body) + 1))):
         changed[field] = random.choice(corpus["others"])
-    return _make_request(_plain(changed) if changed else random.choice(corpus["no_objects"]).encode())
+    return _make_request(_to_json(changed) if changed else random.choice(corpus["no_objects"]).encode())
 
 
 def _value(random: Random, body: Json, corpus: Corpus) -> Request:
     digits = "9" * random.choice((400, 4301, 100_000))
     numbers = [*corpus["numbers"], digits, "-" + digits, f"0.{digits}"]
-    return _make_request(_with(random, body, random.choice(random.choice((numbers, corpus["texts"])))))
+    return _make_request(_insert(random, body, random.choice(random.choice((numbers, corpus["texts"])))))
 
 
 def _nest(random: Random, body: Json, corpus: Corpus) -> Request:
     depth = random.choice((50, 999, 5000, 100_000))
     start, end = random.choice((("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")))
-    return _make_request(_with(random, body, start * depth + "1" + end * depth * random.choice((0, 1, 1))))
+    return _make_request(_insert(random, body, start * depth + "1" + end * depth * random.choice((0, 1, 1))))
 
 
 def _odd_type(random: Random, body: Json, corpus: Corpus) -> Request:
-    """Another type, another encoding of the text, or compressed, little or very much."""
+    """Changes the content type or the text's encoding, or compresses the body, some into a bomb."""
     if random.random() < 0.4:
-        return _make_request(_plain(body), (("Content-Type", random.choice(corpus["content_types"])),))
+        return _make_request(_to_json(body), (("Content-Type", random.choice(corpus["content_types"])),))
     if random.random() < 0.5:
-        bomb = _plain(body | {"prompt": "x" * random.choice((10, 50_000_000))})
+        bomb = _to_json(body | {"prompt": "x" * random.choice((10, 50_000_000))})
         return _make_request(
             gzip.compress(bomb, 9, mtime=0), (*JSON, ("Content-Encoding", random.choice(("gzip", "deflate"))))
         )
@@ -99,8 +99,8 @@ def _odd_type(random: Random, body: Json, corpus: Corpus) -> Request:
 
 
 def _framing(random: Random, body: Json, corpus: Corpus) -> Request:
-    """In chunks, with a length that is none or a lie, or both: whom a proxy and an app believe may differ."""
-    whole = _plain(body)
+    """Sends chunks, a wrong or missing length, or both, which a proxy and an app can read differently."""
+    whole = _to_json(body)
     length = random.choice(corpus["lengths"]).format(size=len(whole), less=len(whole) - 1, more=len(whole) + 100)
     framing = random.choice(((_CHUNKED,), (("Content-Length", length),), (("Content-Length", length), _CHUNKED)))
     if _CHUNKED in framing:
@@ -112,21 +112,21 @@ def _framing(random: Random, body: Json, corpus: Corpus) -> Request:
 
 def _odd_header(random: Random, body: Json, corpus: Corpus) -> Request:
     name, value = (each.replace("{long}", "k" * 5000) for each in random.choice(corpus["headers"]))
-    return _make_request(_plain(body), (*JSON, (name, value)))
+    return _make_request(_to_json(body), (*JSON, (name, value)))
 
 
 def _heavy(random: Random, body: Json, corpus: Corpus) -> Request:
-    """Megabytes: of keys, of values, of images, of text."""
+    """Sends megabytes of keys, values or text."""
     piece = random.choice(("[],", "{},", "0,", '"",', "null,", '{"a":[]},', "[[[[]]]],", '"AAAA",'))
     text = random.choice(("x", "\\n", "\\ud83d\\ude00", "[", "é"))
     match random.randrange(3):
         case 0:
             keys = ",".join(f'"k{number}":0' for number in range(300_000))
-            return _make_request(_plain(body)[:-1] + b"," + keys.encode() + b"}")
+            return _make_request(_to_json(body)[:-1] + b"," + keys.encode() + b"}")
         case 1:
-            return _make_request(_with(random, body, "[" + piece * (20 * _MB // len(piece)) + "0]"))
+            return _make_request(_insert(random, body, "[" + piece * (20 * _MB // len(piece)) + "0]"))
         case _:
-            return _make_request(_with(random, body, '"' + text * (5_000_000 // len(text)) + '"'))
+            return _make_request(_insert(random, body, '"' + text * (5_000_000 // len(text)) + '"'))
 
 
 _MUTATIONS: Final = (_break_json, _wrong_type, _value, _nest, _odd_type, _framing, _odd_header, _heavy)
@@ -152,7 +152,7 @@ def _scans(random: Random, corpus: Corpus) -> bytes:
 
 
 def _segments(random: Random, corpus: Corpus) -> bytes:
-    """JPEG segments in great number between start and image, some of them metadata that lies."""
+    """Inserts thousands of JPEG segments before the image, some with false metadata."""
     data = _honest("JPEG")
     marker, size = random.choice(((0xE1, 2), (0xE2, 60_000), (0xFE, 60_000), (0xDB, 67), (0xC4, 2), (0xED, 2)))
     entry = struct.pack(">HHII", 0x0112, 2, 2**32 - 1, 8)
@@ -162,7 +162,7 @@ def _segments(random: Random, corpus: Corpus) -> bytes:
 
 
 def _false_size(random: Random, corpus: Corpus) -> bytes:
-    """The header tells another size, depth or number of components."""
+    """Writes a false size, depth or number of components into the header."""
     width, height = random.choice(((30_000, 30_000), (0, 0), (1, 65_500), (4472, 4472), (2**31 - 1, 2**31 - 1)))
     if random.random() < 0.5:
         data = bytearray(_honest("JPEG"))
@@ -177,7 +177,7 @@ def _false_size(random: Random, corpus: Corpus) -> bytes:
 
 
 def _chunks(random: Random, corpus: Corpus) -> bytes:
-    """Empty parts by the million; text, profiles and metadata of hundreds of megabytes, packed; frames without end."""
+    """Returns a file with a million empty chunks, compressed bombs of text or profiles, or endless frames."""
     packed = b"k\0\0" + _packed_zeros(random.choice((10, 400)))
     frames = png_chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)) + png_chunk(b"fcTL", bytes(26)) * 50_000
     empty = png_chunk(random.choice((b"teSt", b"IDAT", b"tIME", b"PLTE", b"tRNS", b"tEXt", b"eXIf")))
@@ -188,7 +188,7 @@ def _chunks(random: Random, corpus: Corpus) -> bytes:
 
 
 def _harm(random: Random, corpus: Corpus) -> bytes:
-    """Cut, flipped, as large as may be, or another form, some of which call programs or read files."""
+    """Returns a truncated, damaged or very large file, or another format, some of which call programs or read files."""
     data = bytearray(_honest(random.choice(("JPEG", "PNG", "WEBP"))))
     other = random.choice([*corpus["images"]]).encode("latin-1")
     forms = (_honest(form) for form in ("GIF", "BMP", "TIFF", "ICO", "PPM", "TGA", "JPEG2000"))
@@ -221,7 +221,7 @@ def _video(source: str = "testsrc=size=128x96:rate=24:duration=0.5", *output: st
 
 
 def _lies(random: Random, corpus: Corpus, port: int) -> bytes:
-    """Boxes of false sizes, tables that promise more than there is; times, scales and sizes at their ends."""
+    """Overwrites sizes, counts and times in a box with extreme values."""
     data, box = bytearray(_video()), random.choice(_BOXES)
     at = max(4, data.find(box))
     for word in random.sample((-1, 1, 2, 3, 4, 5, 6), random.randint(1, 3)):
@@ -230,21 +230,21 @@ def _lies(random: Random, corpus: Corpus, port: int) -> bytes:
 
 
 def _boxes(random: Random, corpus: Corpus, port: int) -> bytes:
-    """Boxes that are nested, or many, before or behind the video."""
+    """Adds thousands of nested boxes or a million empty ones before the video."""
     kind = random.choice(_BOXES)
     nested = b"".join(struct.pack(">I", 8 * (5000 - level)) + kind for level in range(5000))
     return random.choice((b"", _video())) + random.choice((nested, (b"\0\0\0\x08" + kind) * 1_000_000)) + _video()
 
 
 def _disguise(random: Random, corpus: Corpus, port: int) -> bytes:
-    """What makes ffmpeg open other files and addresses, where it may guess the format."""
+    """Returns a text format that makes ffmpeg open other files and URLs if it guesses the format."""
     text = random.choice(corpus["videos"]).replace("{target}", random.choice(corpus["video_targets"]))
     front = random.choice((b"", b"", b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom"))
     return front + text.replace("{port}", str(port)).encode("latin-1")
 
 
 def _costly(random: Random, corpus: Corpus, port: int) -> bytes:
-    """Small files that take long to decode, and files that are harmed."""
+    """Returns a damaged file, or a small one that takes long to decode."""
     forms = ("4096x2160:rate=24:duration=4", "64x64:rate=1000:duration=10", "128x96:rate=24:duration=60")
     if random.random() < 0.5:
         return random.choice(_damage(random, bytearray(_video())))

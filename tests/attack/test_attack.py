@@ -1,4 +1,4 @@
-"""A short run of what `make attack` does at length, against the service's HTTP interface alone."""
+"""Short attacks on the HTTP interface; `make attack` attacks the whole service at length."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from support.http_service import running
 
 from attack.__main__ import FAMILIES, attack
-from attack.stage import SETTINGS, Stage, open_stage
-from attack.wire import Answer, NotOurs, Request, parse_address, wrong
+from attack.target import SETTINGS, Target, open_target
+from attack.wire import NotLocal, RawResponse, Request, find_problems, parse_address
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
@@ -22,41 +22,41 @@ ENTRY = {"type": "missing", "loc": ["body"], "msg": "Field required"}
 
 
 @contextmanager
-def start_stage(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Stage]:
+def start_target(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Target]:
     settings: dict[str, Any] = Settings.model_validate({**SETTINGS, **changes}).model_dump(include=set(SETTINGS))
     with running(folder, redis_url, repository, **settings) as service:
         operator = service.worker.new_key("attackers", Role.OPERATOR)
-        with open_stage(service.base_url, operator, proxied=False) as stage:
-            yield stage
+        with open_target(service.base_url, operator, proxied=False) as target:
+            yield target
 
 
 @pytest.fixture(scope="module")
-def stage(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with start_stage(tmp_path_factory.mktemp("attacked"), redis_url, repository) as stage:
-        yield stage
+def target(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with start_target(tmp_path_factory.mktemp("attacked"), redis_url, repository) as target:
+        yield target
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", COUNTS)
-def test_no_attack_succeeds(stage: Stage, family: str) -> None:
-    assert attack(stage, [family], 1, COUNTS[family]) == []
+def test_no_attack_succeeds(target: Target, family: str) -> None:
+    assert attack(target, [family], 1, COUNTS[family]) == []
 
 
 @pytest.mark.slow
-def test_a_guard_that_lets_through_is_noticed(redis_url: str, repository: Path, tmp_path: Path) -> None:
-    with start_stage(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as stage:
-        assert any("reached where" in failure for failure in attack(stage, ["urls"], 1, 150))
+def test_open_url_guard_is_detected(redis_url: str, repository: Path, tmp_path: Path) -> None:
+    with start_target(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as target:
+        assert any("reached a forbidden address" in failure for failure in attack(target, ["urls"], 1, 150))
 
 
 @pytest.mark.parametrize("url", ["http://example.com", "http://0.0.0.0", "https://127.0.0.1", "http://127.0.0.1@x.com"])
-def test_services_elsewhere_are_not_attacked(url: str) -> None:
+def test_remote_service_is_not_attacked(url: str) -> None:
     assert parse_address("http://localhost:8000/") == ("127.0.0.1", 8000)
-    with pytest.raises(NotOurs, match="loopback"):
+    with pytest.raises(NotLocal, match="loopback"):
         parse_address(url)
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "why"),
+    ("status", "body", "headers", "problem"),
     [
         (200, {"anything": "/usr/lib"}, {}, ""),
         (422, {"detail": [ENTRY | {"msg": "/tmp/mine"}], "code": "some"}, {}, ""),
@@ -71,8 +71,8 @@ def test_services_elsewhere_are_not_attacked(url: str) -> None:
         (200, {"key": "gen_another"}, {}, "secret"),
     ],
 )
-def test_what_is_wrong_about_an_answer(status: int, body: Any, headers: dict[str, str], why: str) -> None:
+def test_response_problems_are_found(status: int, body: Any, headers: dict[str, str], problem: str) -> None:
     request = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
-    answer = Answer(status, {"content-type": "application/json"} | headers, json.dumps(body).encode())
-    problems = wrong(request, answer, {"gen_another"})
-    assert why in problems[0] if why else not problems
+    answer = RawResponse(status, {"content-type": "application/json"} | headers, json.dumps(body).encode())
+    problems = find_problems(request, answer, {"gen_another"})
+    assert problem in problems[0] if problem else not problems

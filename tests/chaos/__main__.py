@@ -1,6 +1,6 @@
-"""`python -m chaos`: its runs, their table, and the same as JSON. Exit code 1 when a promise was broken.
+"""`python -m chaos`: runs chaos tests and prints their results. The exit code is 1 if a promise was broken.
 
-The second run is short, on a replicated Redis and an object server. On nodes a backlog follows.
+A run on one machine is followed by a short one on a replicated Redis and an object server, a run on nodes by a backlog.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos.faults import FAULTS
-from chaos.run import Outcome, Plan, backlog, run
-from chaos.service import On
+from chaos.run import ChaosOutcome, ChaosPlan, measure_backlog, run
+from chaos.testbed import Topology
 
 T = TypeVar("T")
 
@@ -30,55 +30,57 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started is left
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the service on the way out
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=360, help="of load")
-    parser.add_argument("--tasks", type=int, default=1440, help="offered in that time")
+    parser.add_argument("--seconds", type=float, default=360, help="duration of the load")
+    parser.add_argument("--tasks", type=int, default=1440, help="tasks sent in that time")
     parser.add_argument("--seed", type=int, default=1)
     fault_names = sorted(name for faults in FAULTS.values() for name in faults)
     parser.add_argument(
-        "--fault", action="append", choices=fault_names, default=[], help="only this one; may be repeated"
+        "--fault", action="append", choices=fault_names, default=[], help="cause only this fault; can be repeated"
     )
-    parser.add_argument("--cluster", action="store_true", help="in place of both: on three nodes")
-    parser.add_argument("--backlog", type=int, default=600, help="tasks of the backlog on nodes; 0: none")
-    parser.add_argument("--json", type=Path, help="where to write the outcome")
+    parser.add_argument("--cluster", action="store_true", help="run on three nodes instead")
+    parser.add_argument("--backlog", type=int, default=600, help="tasks of the backlog on nodes; 0 for none")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     outcomes = [
-        _in_a_folder(lambda folder, plan=plan: run(plan, folder, _REPOSITORY, _say)) for plan in _plans(options)
+        _run_in_folder(lambda folder, plan=plan: run(plan, folder, _REPOSITORY, _log)) for plan in _make_plans(options)
     ]
-    report = as_json(outcomes)
-    show(report, Console(width=None if sys.stdout.isatty() else 200))
+    report = make_report(outcomes)
+    print_report(report, Console(width=None if sys.stdout.isatty() else 200))
     passed = all(outcome.passed for outcome in outcomes)
     if options.cluster and options.backlog and not options.fault:
-        report["backlog"] = _in_a_folder(lambda folder: backlog(folder, _REPOSITORY, options.backlog, _say))
+        report["backlog"] = _run_in_folder(lambda folder: measure_backlog(folder, _REPOSITORY, options.backlog, _log))
         passed = passed and not report["backlog"]["not_ready"]
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(0 if passed else 1)
 
 
-def _plans(options: argparse.Namespace) -> list[Plan]:
-    """A run for each kind of service that has one of the faults. Where there are two, the second one is shorter."""
-    kinds: tuple[On, ...] = ("nodes",) if options.cluster else ("one machine", "a replicated Redis")
-    selection = {on: tuple(name for name in FAULTS[on] if not options.fault or name in options.fault) for on in kinds}
-    plans = [Plan(options.seed, options.seconds, options.tasks, selection[on], on) for on in kinds if selection[on]]
+def _make_plans(options: argparse.Namespace) -> list[ChaosPlan]:
+    """Plans a run for each topology that has one of the faults. The second run is shorter."""
+    topologies: tuple[Topology, ...] = ("nodes",) if options.cluster else ("one machine", "a replicated Redis")
+    plans: list[ChaosPlan] = []
+    for topology in topologies:
+        if faults := tuple(name for name in FAULTS[topology] if not options.fault or name in options.fault):
+            plans.append(ChaosPlan(options.seed, options.seconds, options.tasks, faults, topology))
     return [*plans[:1], *(replace(each, seconds=each.seconds / 5, tasks=each.tasks // 5) for each in plans[1:])]
 
 
-def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Of faults the seconds from their beginning until a task that was sent then was done, with its webhook."""
+def make_report(outcomes: Sequence[ChaosOutcome]) -> dict[str, Any]:
+    """Returns the promises of each run, and the recovery time of each fault."""
     times: dict[str, list[float | None]] = defaultdict(list)
     for outcome in outcomes:
         for fault, recovered_s in outcome.journal.faults:
             times[fault].append(recovered_s)
     runs = [
         {
-            "on": outcome.plan.on,
+            "on": outcome.plan.topology,
             "seed": outcome.plan.seed,
             "seconds": outcome.plan.seconds,
             "promises": [
                 {"promise": each.promise, "measured": each.measured, "kept": each.passed, "wrong": list(each.wrong)}
-                for each in outcome.findings
+                for each in outcome.results
             ],
         }
         for outcome in outcomes
@@ -92,7 +94,7 @@ def _summary(seconds: Sequence[float | None]) -> dict[str, Any]:
     return {"times": len(seconds), "p50_s": round(median(times), 1) if times else None, "max_s": worst}
 
 
-def show(report: dict[str, Any], console: Console) -> None:
+def print_report(report: dict[str, Any], console: Console) -> None:
     for each in report["runs"]:
         table = Table("promise", "measured", "", title=f"Promises, seed {each['seed']} on {each['on']}", box=None)
         for promise in each["promises"]:
@@ -106,11 +108,11 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print(table)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, flush=True)
 
 
-def _in_a_folder(work: Callable[[Path], T]) -> T:
+def _run_in_folder(work: Callable[[Path], T]) -> T:
     with tempfile.TemporaryDirectory(prefix="gen-chaos-", ignore_cleanup_errors=True) as folder:
         try:
             return work(Path(folder))

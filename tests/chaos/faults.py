@@ -1,4 +1,4 @@
-"""What is done to the service: each fault happens, lasts for some seconds where it can last, and is over."""
+"""The faults: each one breaks something, waits for some seconds, and repairs it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from redis.asyncio import Redis
 from support.local_service import LocalService
 
 from chaos.nodes import get_command
-from chaos.service import MODEL_NAME, NodesStage, On, ReplicatedStage, Stage
+from chaos.testbed import MODEL_NAME, ClusterTestbed, ReplicatedTestbed, Testbed, Topology
 from serve_app.storage import connection
 
 Fault: TypeAlias = Callable[[Any], Awaitable[None]]
-"""Takes the stage that it is for."""
+"""Takes the testbed of its topology."""
 
 MODEL: Final = f"ServeReplica:gen:{MODEL_NAME}"
 DISPATCHER: Final = "ServeReplica:gen:Dispatcher"
@@ -32,38 +32,38 @@ SENDER: Final = "ServeReplica:gen:WebhookSender"
 CONTROLLER: Final = "ServeController"
 PROXY: Final = "haproxy"
 REDIS: Final = "valkey-server"
-DEPLOYED: Final = "deploy changed settings, twice"
-"""Which clients may only notice as reasons to come again."""
+DEPLOY: Final = "deploy changed settings, twice"
+"""Clients see at most responses that ask to retry."""
 
 _SKEW_S: Final = 300.0
-_BEGINS_WITHIN_S: Final = 30.0
+_START_LIMIT_S: Final = 30.0
 _NOTICE_S: Final = 30
-"""Between the notice that a machine is taken away and its end. Clouds give 30 s to 120 s."""
+"""Seconds between the notice of a preemption and the node's end. Clouds give 30 s to 120 s."""
 _CHANGES: Final[tuple[dict[str, Any], ...]] = (
     {"service": {"max_body_mb": 280}, "dispatcher": {"headroom": 3}, "models": {MODEL_NAME: {"step_limit_s": 60}}},
     {"service": {"max_body_mb": 288}, "dispatcher": {"headroom": 4}, "models": {MODEL_NAME: {"step_limit_s": 120}}},
 )
-"""All of them restart replicas."""
+"""Settings whose change restarts replicas."""
 
 
-def killing(name: str) -> Fault:
-    async def fault(stage: Stage) -> None:
-        _signal(stage.service, name, signal.SIGKILL)
+def kill(name: str) -> Fault:
+    async def fault(testbed: Testbed) -> None:
+        _signal(testbed.service, name, signal.SIGKILL)
 
     return fault
 
 
-async def killing_the_engine(stage: Stage) -> None:
-    for process in stage.service.processes("support/inference_server.py"):
-        if "-c" not in process.cmdline():  # as its supervisor's
+async def kill_engine(testbed: Testbed) -> None:
+    for process in testbed.service.processes("support/inference_server.py"):
+        if "-c" not in process.cmdline():  # not its supervisor
             process.kill()
 
 
-def freezing(name: str, seconds: float) -> Fault:
-    """Its process stops in the middle of whatever it does, and goes on later as if nothing had been."""
+def freeze(name: str, seconds: float) -> Fault:
+    """Stops a process for some seconds with SIGSTOP."""
 
-    async def fault(stage: Stage) -> None:
-        pids = _signal(stage.service, name, signal.SIGSTOP)
+    async def fault(testbed: Testbed) -> None:
+        pids = _signal(testbed.service, name, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -74,23 +74,23 @@ def freezing(name: str, seconds: float) -> Fault:
     return fault
 
 
-async def slow_moderator(stage: Stage) -> None:
-    """Its process only runs for a moment now and then: whatever it is asked for takes a second."""
+async def slow_down_moderator(testbed: Testbed) -> None:
+    """Lets the moderator run for a moment each second, so that each call takes a second."""
     for _ in range(7):
-        await freezing(MODERATOR, 1)(stage)
+        await freeze(MODERATOR, 1)(testbed)
         await asyncio.sleep(0.1)
 
 
-def skewing(name: str, seconds: float) -> Fault:
-    """The wall clock of its process jumps by so many seconds, and later jumps back."""
+def skew_clock(name: str, seconds: float) -> Fault:
+    """Makes the wall clock of a process jump by some seconds, and later jump back."""
 
-    async def fault(stage: Stage) -> None:
-        newest = max(stage.service.processes(name), key=psutil.Process.create_time)  # not one that is on its way out
-        clock = stage.clocks / str(newest.pid)
+    async def fault(testbed: Testbed) -> None:
+        newest = max(testbed.service.processes(name), key=psutil.Process.create_time)  # the others are stopping
+        clock = testbed.clocks / str(newest.pid)
         clock.with_suffix(".written").write_text(str(seconds))
         clock.with_suffix(".written").rename(clock)
         try:
-            await _until(clock.with_suffix(".heard").exists)
+            await _wait_until(clock.with_suffix(".read").exists)
             await asyncio.sleep(8)
         finally:
             clock.unlink()
@@ -98,56 +98,56 @@ def skewing(name: str, seconds: float) -> Fault:
     return fault
 
 
-async def broken_device(stage: Stage) -> None:
-    """One replica of the model can do nothing any more, until its process is replaced."""
-    stage.breaks.touch()
+async def break_device(testbed: Testbed) -> None:
+    """Breaks the device of one model replica until its process is replaced."""
+    testbed.breaks.touch()
     try:
-        await _until(lambda: not stage.breaks.exists())  # a replica took it
+        await _wait_until(lambda: not testbed.breaks.exists())  # a replica took it
     finally:
-        stage.breaks.unlink(missing_ok=True)
+        testbed.breaks.unlink(missing_ok=True)
 
 
-async def cut_connections(stage: Stage) -> None:
-    async with connected_to_store(stage) as client:
+async def cut_connections(testbed: Testbed) -> None:
+    async with connected_to_store(testbed) as client:
         for _ in range(5):
             await client.client_kill_filter(_type="normal", skipme=True)
             await client.client_kill_filter(_type="pubsub", skipme=True)
             await asyncio.sleep(0.3)
 
 
-async def full_store(stage: Stage) -> None:
-    """Redis has no memory left: what would begin is refused, what runs comes to its end."""
-    async with connected_to_store(stage) as client:
+async def fill_store(testbed: Testbed) -> None:
+    """Leaves Redis no memory: submissions are rejected, running tasks still end."""
+    async with connected_to_store(testbed) as client:
         used = int((await client.info("memory"))["used_memory"])
-        await client.config_set("maxmemory", int(0.95 * used))  # what ends meanwhile makes no room for what begins
+        await client.config_set("maxmemory", int(0.95 * used))  # ended tasks do not free enough
         try:
             await asyncio.sleep(5)
         finally:
             await client.config_set("maxmemory", 0)
 
 
-async def failover(stage: ReplicatedStage) -> None:
-    """The primary is killed, its replica takes over, and the one that was killed is back as a replica."""
-    old_primary = await asyncio.to_thread(stage.servers.kill_primary)
-    await asyncio.to_thread(stage.servers.await_failover, old_primary)
+async def fail_over(testbed: ReplicatedTestbed) -> None:
+    """Kills the primary, waits for the failover, and restarts the old primary as a replica."""
+    old_primary = await asyncio.to_thread(testbed.servers.kill_primary)
+    await asyncio.to_thread(testbed.servers.await_failover, old_primary)
     await asyncio.sleep(2)
-    await asyncio.to_thread(stage.servers.return_as_replica, old_primary)
+    await asyncio.to_thread(testbed.servers.return_as_replica, old_primary)
 
 
-def bad_object_server(seconds: float, *, delay_s: float = 0.0, dead: bool = False) -> Fault:
-    async def fault(stage: ReplicatedStage) -> None:
-        stage.object_server.delay_s, stage.object_server.dead = delay_s, dead
+def degrade_object_server(seconds: float, *, delay_s: float = 0.0, dead: bool = False) -> Fault:
+    async def fault(testbed: ReplicatedTestbed) -> None:
+        testbed.object_server.delay_s, testbed.object_server.dead = delay_s, dead
         try:
             await asyncio.sleep(seconds)
         finally:
-            stage.object_server.delay_s, stage.object_server.dead = 0.0, False
+            testbed.object_server.delay_s, testbed.object_server.dead = 0.0, False
 
     return fault
 
 
-async def failing_objects(stage: Stage) -> None:
-    """Nothing can be stored or read: where the folder of results was, there is a file."""
-    folder, aside = stage.objects, stage.objects.with_name("objects-aside")
+async def fail_object_store(testbed: Testbed) -> None:
+    """Replaces the folder of results by a file, so that all reads and writes fail."""
+    folder, aside = testbed.objects, testbed.objects.with_name("objects-aside")
     folder.rename(aside)
     folder.write_bytes(b"")
     try:
@@ -158,11 +158,11 @@ async def failing_objects(stage: Stage) -> None:
 
 
 def redeploy(replicas: int) -> Fault:
-    """The application is deployed again with other replica counts, as an upgrade does it."""
+    """Deploys the application again with other replica counts, as an upgrade does."""
 
-    async def fault(stage: Stage) -> None:
-        service = stage.service
-        # That of the controller, so that a driver beside it has Ray's switches.
+    async def fault(testbed: Testbed) -> None:
+        service = testbed.service
+        # The controller's environment has Ray's flags, which the driver needs.
         environment = dict(service.processes(CONTROLLER)[0].environ())
         environment |= {"GEN_DISPATCHER__NUM_REPLICAS": str(replicas), "GEN_WEBHOOKS__NUM_REPLICAS": str(replicas)}
         parts = [part for process in service.processes("--gcs-address=") for part in process.cmdline()]
@@ -177,24 +177,24 @@ def redeploy(replicas: int) -> Fault:
     return fault
 
 
-async def killed_worker(stage: NodesStage) -> None:
-    """The oldest, and another one comes."""
-    await asyncio.to_thread(stage.service.nodes.replace, stage.service.nodes.workers[0])
+async def kill_worker(testbed: ClusterTestbed) -> None:
+    """Kills the oldest worker node and adds one."""
+    await asyncio.to_thread(testbed.service.nodes.replace, testbed.service.nodes.workers[0])
 
 
-async def killed_workers(stage: NodesStage) -> None:
+async def kill_workers(testbed: ClusterTestbed) -> None:
     for _ in range(3):
-        await asyncio.gather(killed_worker(stage), asyncio.sleep(30))
+        await asyncio.gather(kill_worker(testbed), asyncio.sleep(30))
 
 
-async def drain(stage: NodesStage) -> None:
-    """As for maintenance: the node goes once nothing of the service is on it, however long that takes."""
-    nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
+async def drain_worker(testbed: ClusterTestbed) -> None:
+    """Drains a node as for maintenance, and kills it once it has no replicas."""
+    nodes, node = testbed.service.nodes, testbed.service.nodes.workers[0]
 
     def replicas() -> list[psutil.Process]:
         return [each for each in node.processes() if "ServeReplica:gen:" in " ".join(get_command(each))]
 
-    async with _crashes_counted(stage):
+    async with _record_crashes(testbed):
         await asyncio.to_thread(nodes.add)
         await asyncio.to_thread(nodes.drain, node)
         async with asyncio.timeout(240):
@@ -203,10 +203,10 @@ async def drain(stage: NodesStage) -> None:
         await asyncio.to_thread(nodes.kill, node)
 
 
-async def preempt(stage: NodesStage) -> None:
-    """As by a notice of a cloud: at its end the node is gone, whatever is on it, and another one comes meanwhile."""
-    nodes, node = stage.service.nodes, stage.service.nodes.workers[0]
-    async with _crashes_counted(stage):
+async def preempt_worker(testbed: ClusterTestbed) -> None:
+    """Preempts a node as a cloud does: it is killed at the end of the notice, and another one is added."""
+    nodes, node = testbed.service.nodes, testbed.service.nodes.workers[0]
+    async with _record_crashes(testbed):
         notice = asyncio.create_task(asyncio.sleep(_NOTICE_S))
         await asyncio.to_thread(nodes.drain, node, _NOTICE_S)
         await asyncio.to_thread(nodes.add)
@@ -214,93 +214,93 @@ async def preempt(stage: NodesStage) -> None:
         await asyncio.to_thread(nodes.kill, node)
 
 
-async def killed_head(stage: NodesStage) -> None:
-    """With GCS, Serve's controller and whatever else was there; it is started again, and finds all that Ray knew."""
-    await asyncio.to_thread(stage.service.nodes.head.kill)
-    await asyncio.to_thread(stage.service.nodes.restart_head)
+async def kill_head(testbed: ClusterTestbed) -> None:
+    """Kills the head node with GCS and Serve's controller and restarts it with Ray's stored state."""
+    await asyncio.to_thread(testbed.service.nodes.head.kill)
+    await asyncio.to_thread(testbed.service.nodes.restart_head)
 
 
-async def killed_gcs(stage: NodesStage) -> None:
-    """Alone. `ray start --block` ends all of its node then, and is started again."""
-    head = stage.service.nodes.head
+async def kill_gcs(testbed: ClusterTestbed) -> None:
+    """Kills GCS alone. `ray start --block` then ends its node, which is restarted."""
+    head = testbed.service.nodes.head
     [gcs] = [each for each in await asyncio.to_thread(head.processes) if "gcs_server" in "".join(get_command(each)[:1])]
     gcs.send_signal(signal.SIGKILL)
     await asyncio.to_thread(head.await_end)
-    await killed_head(stage)
+    await kill_head(testbed)
 
 
-async def deployed_twice(stage: NodesStage) -> None:
-    """Other settings, then the first ones again: each time most replicas are restarted."""
+async def deploy_twice(testbed: ClusterTestbed) -> None:
+    """Deploys other settings, then the old ones; each time most replicas restart."""
     for changes in _CHANGES:
-        stage.service.change(changes)
-        await asyncio.to_thread(stage.service.deploy)
+        testbed.service.change(changes)
+        await asyncio.to_thread(testbed.service.deploy)
 
 
-FAULTS: Final[dict[On, dict[str, Fault]]] = {
+FAULTS: Final[dict[Topology, dict[str, Fault]]] = {
     "one machine": {
-        "kill a model replica": killing(MODEL),
-        "kill an inference server": killing_the_engine,
-        "kill a dispatcher": killing(DISPATCHER),
-        "kill an ingress replica": killing(INGRESS),
-        "kill the moderator": killing(MODERATOR),
-        "kill the webhook sender": killing(SENDER),
-        "kill the Redis server": killing(REDIS),
-        "kill the HTTP proxy": killing(PROXY),
-        "kill the Serve controller": killing(CONTROLLER),
-        "freeze a model replica": freezing(MODEL, 9),
-        "freeze a dispatcher": freezing(DISPATCHER, 9),
-        "freeze an ingress replica": freezing(INGRESS, 8),
-        "freeze the moderator": freezing(MODERATOR, 6),
-        "freeze the webhook sender": freezing(SENDER, 6),
-        "freeze the HTTP proxy": freezing(PROXY, 3),
-        "freeze the Serve controller": freezing(CONTROLLER, 6),
-        "freeze the Redis server": freezing(REDIS, 2),
-        "stall the Redis server for longer than clients wait": freezing(REDIS, 7),
-        "fill the Redis server": full_store,
+        "kill a model replica": kill(MODEL),
+        "kill an inference server": kill_engine,
+        "kill a dispatcher": kill(DISPATCHER),
+        "kill an ingress replica": kill(INGRESS),
+        "kill the moderator": kill(MODERATOR),
+        "kill the webhook sender": kill(SENDER),
+        "kill the Redis server": kill(REDIS),
+        "kill the HTTP proxy": kill(PROXY),
+        "kill the Serve controller": kill(CONTROLLER),
+        "freeze a model replica": freeze(MODEL, 9),
+        "freeze a dispatcher": freeze(DISPATCHER, 9),
+        "freeze an ingress replica": freeze(INGRESS, 8),
+        "freeze the moderator": freeze(MODERATOR, 6),
+        "freeze the webhook sender": freeze(SENDER, 6),
+        "freeze the HTTP proxy": freeze(PROXY, 3),
+        "freeze the Serve controller": freeze(CONTROLLER, 6),
+        "freeze the Redis server": freeze(REDIS, 2),
+        "stall the Redis server for longer than clients wait": freeze(REDIS, 7),
+        "fill the Redis server": fill_store,
         "cut all Redis connections": cut_connections,
-        "slow the moderator down": slow_moderator,
-        "break a model's device": broken_device,
-        "clock of an ingress replica 5 minutes ahead": skewing(INGRESS, _SKEW_S),
-        "clock of a dispatcher 5 minutes behind": skewing(DISPATCHER, -_SKEW_S),
-        "object store fails": failing_objects,
+        "slow the moderator down": slow_down_moderator,
+        "break a model's device": break_device,
+        "clock of an ingress replica 5 minutes ahead": skew_clock(INGRESS, _SKEW_S),
+        "clock of a dispatcher 5 minutes behind": skew_clock(DISPATCHER, -_SKEW_S),
+        "object store fails": fail_object_store,
         "redeploy, scaled down": redeploy(1),
         "redeploy, scaled up": redeploy(2),
     },
     "a replicated Redis": {
-        "fail over to a Redis replica": failover,
-        "object server is slow": bad_object_server(10, delay_s=2),
-        "object server is dead": bad_object_server(5, dead=True),  # longer than clients of object stores repeat
+        "fail over to a Redis replica": fail_over,
+        "object server is slow": degrade_object_server(10, delay_s=2),
+        "object server is dead": degrade_object_server(5, dead=True),  # longer than object store clients retry
     },
     "nodes": {
-        "kill a worker node": killed_worker,
-        "kill a worker node every 30 s": killed_workers,
-        "drain a worker node": drain,
-        "take a worker node away after a notice": preempt,
-        "kill the head node": killed_head,
-        "kill Ray's GCS": killed_gcs,
-        DEPLOYED: deployed_twice,
+        "kill a worker node": kill_worker,
+        "kill a worker node every 30 s": kill_workers,
+        "drain a worker node": drain_worker,
+        "take a worker node away after a notice": preempt_worker,
+        "kill the head node": kill_head,
+        "kill Ray's GCS": kill_gcs,
+        DEPLOY: deploy_twice,
     },
 }
 
 
 @asynccontextmanager
-async def connected_to_store(stage: Stage) -> AsyncIterator[Redis]:
-    client = connection.connect(stage.redis_url)
+async def connected_to_store(testbed: Testbed) -> AsyncIterator[Redis]:
+    client = connection.connect(testbed.redis_url)
     try:
         yield client
     finally:
         await client.aclose()
 
 
-async def _until(started: Callable[[], bool]) -> None:
-    """Until the fault has begun. Raises TimeoutError when it doesn't."""
-    async with asyncio.timeout(_BEGINS_WITHIN_S):
+async def _wait_until(started: Callable[[], bool]) -> None:
+    """Returns once the fault has started; raises TimeoutError otherwise."""
+    async with asyncio.timeout(_START_LIMIT_S):
         while not started():
             await asyncio.sleep(0.05)
 
 
 def _signal(service: LocalService, name: str, number: signal.Signals) -> list[int]:
-    """Sends it to one process of that name. Returns its pid, or nothing when none is up."""
+    """Sends a signal to one process of that name. Returns its pid, or nothing without such a process."""
     for process in service.processes(name):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
@@ -309,15 +309,15 @@ def _signal(service: LocalService, name: str, number: signal.Signals) -> list[in
 
 
 @asynccontextmanager
-async def _crashes_counted(stage: NodesStage) -> AsyncIterator[None]:
-    before = await _settled_crashes(stage)
+async def _record_crashes(testbed: ClusterTestbed) -> AsyncIterator[None]:
+    before = await _count_crashes(testbed)
     yield
-    stage.drained.append(await _settled_crashes(stage) - before)
+    testbed.drained.append(await _count_crashes(testbed) - before)
 
 
-async def _settled_crashes(stage: NodesStage) -> int:
-    """That were ever counted, once each lease that is held now has ended or been prolonged."""
-    async with connected_to_store(stage) as store:
+async def _count_crashes(testbed: ClusterTestbed) -> int:
+    """Returns the crashes of all tasks, once each current lease has ended or been renewed."""
+    async with connected_to_store(testbed) as store:
         async for key in store.scan_iter("gen:leased:*", count=10_000):
             leases = cast(list[tuple[str, float]], await store.zrange(key, 0, -1, withscores=True))
             for task, until in leases:

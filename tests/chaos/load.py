@@ -1,6 +1,6 @@
-"""Clients and destinations of webhooks, good and bad, and the journal of all that they see.
+"""Clients, webhook destinations, and the journal of their responses and calls.
 
-What is offered follows from the seed alone.
+The requests depend on the seed alone.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ REAL: Final = "gen-2-pro-preview"
 ENGINE: Final = "gen-2-pro"
 TERMINAL: Final = frozenset({"Ready", "Error", "Request Moderated", "Content Moderated"})
 DEAD: Final = "dead"
-"""Answers nobody until it is revived."""
+"""Never answers until it is revived."""
 BEHAVIOURS: Final = ("healthy", "slow", "failing", "hanging", "redirecting", "skewed", DEAD)
 MANNERS: Final = ("patient", "hangs up", "cancels")
 _SECRET: Final = "the secret of all destinations"
 _SKEW, _TOLERANCE = timedelta(minutes=4), timedelta(minutes=5)
-"""How far a skewed clock is behind, and how much destinations bear."""
+"""Delay of a skewed clock, and the difference that destinations tolerate."""
 _LONGEST_WAIT_S: Final = 10
-_AGAIN_S: Final = 0.3
+_RETRY_S: Final = 0.3
 _PATIENCE_S: Final = 180.0
-"""How long a client tries to get a task accepted, or waits for its end."""
+"""Seconds for which a client retries a submission or waits for a task's end."""
 
 
 @dataclass(slots=True)
 class TaskRecord:
-    """One accepted task, as its client saw it."""
+    """One accepted task from its client's view."""
 
     id: str
     hook: str = ""
-    """The destination's behaviour, if a webhook was asked for."""
+    """The destination's behaviour; empty without a webhook."""
     cancelled: bool = False
-    """Its client tried to."""
+    """True if its client tried to cancel it."""
     polls: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -56,23 +56,23 @@ class TaskRecord:
 class Journal:
     accepted: dict[str, TaskRecord] = field(default_factory=dict)
     refused: list[httpx2.Response] = field(default_factory=list)
-    """Answers to submissions, all of which were in order."""
+    """Error responses to submissions, all of which were valid."""
     unclear: list[tuple[str, str]] = field(default_factory=list)
-    """Answers of 5xx that did not say when to come again, and what was broken then."""
+    """The current fault and the text of each 5xx response without Retry-After."""
     calls: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """Bodies by webhook-id."""
     delivered: set[str] = field(default_factory=set)
-    """Of which webhook-ids a destination answered 2xx."""
+    """Webhook-ids that a destination answered with 2xx."""
     forged: list[str] = field(default_factory=list)
-    """Calls whose signature was wrong, in words."""
+    """Descriptions of calls with a wrong signature."""
     faults: list[tuple[str, float | None]] = field(default_factory=list)
-    """After how many seconds a task sent when the fault began was done with all that belongs to it."""
+    """Each fault with its recovery time in seconds; None if the service did not recover."""
     backlog: int = 0
     """Webhooks that waited for the dead destination when it was revived."""
     delayed: list[str] = field(default_factory=list)
-    """Webhook-ids of other destinations that still waited then, though there was time."""
+    """Webhook-ids that still waited for other destinations at that moment."""
     fault: str = "nothing"
-    """Which one is on, or was last."""
+    """Name of the current or last fault."""
 
     def list_undelivered(self, *, dead: bool) -> list[str]:
         hooked = (record for record in self.accepted.values() if record.hook and (record.hook == DEAD) == dead)
@@ -81,7 +81,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRequest:
-    """A task that a client will send, so many seconds after the beginning, and how it will follow it."""
+    """A task that a client will send at a given time, and how it will poll."""
 
     at_s: float
     endpoint: str
@@ -93,8 +93,8 @@ class ScheduledRequest:
     wait_s: int
 
 
-def offers(seed: int, tasks: int, seconds: float) -> list[ScheduledRequest]:
-    """So many, at random moments of so many seconds, in order. A few are of other models."""
+def schedule_requests(seed: int, tasks: int, seconds: float) -> list[ScheduledRequest]:
+    """Returns `tasks` requests at random moments of `seconds`, in order. A few are for other models."""
     random = Random(f"offers {seed}")
     return [
         ScheduledRequest(
@@ -112,7 +112,7 @@ def offers(seed: int, tasks: int, seconds: float) -> list[ScheduledRequest]:
 
 
 def canaries(seed: int) -> Iterator[ScheduledRequest]:
-    """Small, simulated, with a webhook to a healthy destination."""
+    """Yields small simulated tasks with a webhook to a healthy destination."""
     random = Random(f"canaries {seed}")
     while True:
         number, key = random.randrange(2**32), str(uuid.UUID(int=random.getrandbits(128)))
@@ -120,8 +120,7 @@ def canaries(seed: int) -> Iterator[ScheduledRequest]:
 
 
 class ScriptedReceiver(WebhookReceiver):
-    """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first.
-    A dead one takes what comes after it was revived."""
+    """Misbehaves at the first call of each delivery and accepts the second; a dead one accepts none."""
 
     def __init__(self, behaviour: str, journal: Journal) -> None:
         super().__init__()
@@ -142,10 +141,10 @@ class ScriptedReceiver(WebhookReceiver):
             if self._behaviour == "redirecting":
                 return http_response(307, location="http://127.0.0.1:1/elsewhere")
         self._journal.delivered.add(call.id)
-        return _late if self._behaviour == "slow" else http_response(204)
+        return _answer_late if self._behaviour == "slow" else http_response(204)
 
     def _check(self, call: Received) -> None:
-        """As Standard Webhooks has it, by this destination's own clock."""
+        """Checks the signature by Standard Webhooks and this destination's own clock."""
         at = datetime.fromtimestamp(int(call.headers["webhook-timestamp"]), UTC)
         clock = datetime.now(UTC) - (_SKEW if self._behaviour == "skewed" else timedelta())
         signed = Webhook(_SECRET.encode()).sign(call.id, at, call.body.decode())
@@ -153,14 +152,14 @@ class ScriptedReceiver(WebhookReceiver):
             self._journal.forged.append(f"{call.id} at {at}")
 
 
-async def _late(writer: asyncio.StreamWriter) -> None:
+async def _answer_late(writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(1)
     writer.write(http_response(204))
 
 
 @asynccontextmanager
 async def receiving(journal: Journal) -> AsyncIterator[dict[str, ScriptedReceiver]]:
-    """One destination of each behaviour."""
+    """Runs one destination of each behaviour."""
     destinations = {behaviour: ScriptedReceiver(behaviour, journal) for behaviour in BEHAVIOURS}
     async with AsyncExitStack() as stack:
         for destination in destinations.values():
@@ -170,51 +169,51 @@ async def receiving(journal: Journal) -> AsyncIterator[dict[str, ScriptedReceive
 
 @dataclass(slots=True)
 class Clients:
-    """They send tasks and follow them, each in its own manner, and note every answer."""
+    """Sends tasks, follows them each in its own manner, and records every response."""
 
     destinations: Mapping[str, ScriptedReceiver]
     journal: Journal
     canaries: Iterator[ScheduledRequest]
 
-    async def send(self, http: httpx2.AsyncClient, offers: Sequence[ScheduledRequest]) -> None:
-        """Sends each at its moment, and returns when all have been followed."""
-        began = time.monotonic()
+    async def send(self, http: httpx2.AsyncClient, requests: Sequence[ScheduledRequest]) -> None:
+        """Sends each request at its time, and returns once all tasks have ended."""
+        start = time.monotonic()
         async with asyncio.TaskGroup() as following:
-            for request in offers:
-                await asyncio.sleep(max(0.0, began + request.at_s - time.monotonic()))
-                following.create_task(self._one(http, request))
+            for request in requests:
+                await asyncio.sleep(max(0.0, start + request.at_s - time.monotonic()))
+                following.create_task(self._run_task(http, request))
 
-    async def canary(self, http: httpx2.AsyncClient) -> None:
-        """A task with a webhook, followed until it is ready and its destination has heard of it."""
-        record = await self._one(http, next(self.canaries))
+    async def run_canary(self, http: httpx2.AsyncClient) -> None:
+        """Runs a task with a webhook until it is ready and delivered."""
+        record = await self._run_task(http, next(self.canaries))
         if record is None:
-            raise TimeoutError("no task was accepted any more")
+            raise TimeoutError("no task was accepted")
         async with asyncio.timeout(_PATIENCE_S):
             while record.id not in self.journal.delivered:
                 await asyncio.sleep(0.05)
 
-    async def _one(self, http: httpx2.AsyncClient, request: ScheduledRequest) -> TaskRecord | None:
+    async def _run_task(self, http: httpx2.AsyncClient, request: ScheduledRequest) -> TaskRecord | None:
         if (record := await self._submit(http, request)) is None:
             return None
         with contextlib.suppress(httpx2.HTTPError):
             if request.manner == "hangs up":  # in the middle of a poll
                 await http.get("/v1/get_result", params={"id": record.id, "wait": _LONGEST_WAIT_S}, timeout=0.05)
             elif request.manner == "cancels":
-                record.cancelled = True  # perhaps: the answer may get lost
+                record.cancelled = True  # the response can be lost
                 await http.delete(f"/v1/tasks/{record.id}")
-        give_up = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < give_up and not await self._has_ended(http, record, request.wait_s):
-            await asyncio.sleep(_AGAIN_S)
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and not await self._poll(http, record, request.wait_s):
+            await asyncio.sleep(_RETRY_S)
         return record
 
     async def _submit(self, http: httpx2.AsyncClient, request: ScheduledRequest) -> TaskRecord | None:
-        """Repeats itself, with one idempotency key, until it knows: accepted, or refused."""
+        """Retries with one idempotency key until the task is accepted or rejected."""
         body: dict[str, Any] = {"prompt": "a red star", "width": 256, "height": 256, "seed": request.seed}
         body |= {"steps": request.steps} if request.endpoint == SIMULATED else {"disable_pup": True}
         if request.hook:
             body |= {"webhook_url": self.destinations[request.hook].url(), "webhook_secret": _SECRET}
-        give_up = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < give_up:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
             with contextlib.suppress(httpx2.HTTPError):
                 answer = await http.post(f"/v1/{request.endpoint}", json=body, headers={"Idempotency-Key": request.key})
                 if answer.status_code == 200:
@@ -225,10 +224,10 @@ class Clients:
                 self.journal.refused.append(answer)
                 if answer.status_code not in (429, 500, 502, 503, 504):
                     return None
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         return None
 
-    async def _has_ended(self, http: httpx2.AsyncClient, record: TaskRecord, wait_s: int) -> bool:
+    async def _poll(self, http: httpx2.AsyncClient, record: TaskRecord, wait_s: int) -> bool:
         with contextlib.suppress(httpx2.HTTPError):
             answer = await http.get("/v1/get_result", params={"id": record.id, "wait": wait_s})
             if answer.status_code == 200:

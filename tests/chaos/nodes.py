@@ -1,7 +1,6 @@
-"""The service as operators run it on nodes of their own: deployed by `gen-serve deploy`, beside another application,
-behind a load balancer.
+"""The service on Ray nodes: deployed by `gen-serve deploy` beside another application, behind a load balancer.
 
-Each node is started as operators do it, `ray start --block`, at an address of its own.
+Each node runs `ray start --block`, as operators do, at its own loopback address.
 """
 
 from __future__ import annotations
@@ -34,25 +33,24 @@ from serve_app.launcher.embedded_redis import free_port, free_ports
 from serve_app.launcher.ray_flags import FLAGS
 
 WORKER: Final = {"model": 3.0, "ingress": 1.0, "dispatcher": 1.0, "sender": 1.0}
-"""Resources of a worker: places for replicas. Where there is room Serve likes to have all of a kind on one node. The
-head has none."""
-_WITHIN_S: Final = 240.0
-_STOPS_WITHIN_S: Final = 30.0
-_DEPLOYED_WITHIN_S: Final = 600.0
-_ANSWERS_WITHIN_S: Final = 120.0
-_LOOKS, _TOO_BUSY = 5, "is it busy, or full?"
-"""What `deploy` says where no node has told in time whether it is fit: then it is to be tried again."""
+"""Resources of a worker, which spread replicas over the nodes. The head has none."""
+_NODE_LIMIT_S: Final = 240.0
+_STOP_LIMIT_S: Final = 30.0
+_DEPLOY_LIMIT_S: Final = 600.0
+_ANSWER_LIMIT_S: Final = 120.0
+_DEPLOY_TRIES, _TOO_BUSY = 5, "is it busy, or full?"
+"""`deploy` is tried again if no node answered its check in time."""
 _UP: Final = b"This command will now block forever"
 _AGENTS: Final = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port")
 _MARK: Final = "RAY_NODE_OF_TEST"
 _BIN: Final = Path(sys.executable).parent
 _LIGHT: Final = {
-    # What three nodes cost while they do nothing, and
+    # Makes three idle nodes cheap.
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
-    # how long they may take to start on a machine that is busy.
+    # Lets them start on a busy machine.
     "RAY_raylet_start_wait_time_s": "150",
     "RAY_agent_register_timeout_ms": "150000",
     "RAY_worker_register_timeout_seconds": "150",
@@ -102,7 +100,7 @@ backend {name}
 {servers}
 """
 _AWAY: Final = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-"""Of every error that is the balancer's own, since it may only come of nodes that are away."""
+"""Response for the balancer's own errors, which only come from missing nodes."""
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], within_s: float, cwd: Path | None = None) -> None:
@@ -126,39 +124,39 @@ class Node:
         """Returns at once; `await_start` waits."""
         with self.log.open("wb") as log:
             environment = os.environ | self.environment
-            started = subprocess.Popen(
+            process = subprocess.Popen(
                 self.command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-            self.starter.append(started)
+            self.starter.append(process)
 
     def await_start(self) -> None:
-        give_up = time.monotonic() + _WITHIN_S
+        deadline = time.monotonic() + _NODE_LIMIT_S
         while _UP not in self.log.read_bytes():
-            if self.starter[-1].poll() is not None or time.monotonic() > give_up:
+            if self.starter[-1].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.1)
 
     def await_end(self) -> None:
-        """Of what started it, which ends when one of Ray's own processes died."""
-        self.starter[-1].wait(_WITHIN_S)
+        """Waits for the end of `ray start`, which ends when one of Ray's own processes dies."""
+        self.starter[-1].wait(_NODE_LIMIT_S)
 
     def processes(self) -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if self._owns(process)]
 
     def kill(self) -> None:
-        """As when its machine loses power: none of its processes does anything any more."""
-        while running := self.processes():  # one may have been starting another
+        """Kills all processes at once, as a power failure does."""
+        while running := self.processes():  # one can have started another meanwhile
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for process in running:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
-            psutil.wait_procs(running, _STOPS_WITHIN_S)
+            psutil.wait_procs(running, _STOP_LIMIT_S)
         if self.starter:
-            self.starter[-1].wait(_STOPS_WITHIN_S)
+            self.starter[-1].wait(_STOP_LIMIT_S)
 
     @property
     def node_id(self) -> str:
-        """Ray's own, in hexadecimal digits."""
+        """Ray's id of the node, in hexadecimal digits."""
         parts = [part for process in self.processes() for part in get_command(process)]
         return next(part.partition("=")[2] for part in parts if part.startswith("--node_id="))
 
@@ -166,7 +164,7 @@ class Node:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            # Some write their titles over their environment; but none leaves the session.
+            # Some processes write their title over their environment, but all stay in the session.
             in_session = os.getsid(process.pid) in {starter.pid for starter in self.starter}
             return in_session or f"{_MARK}={self.environment[_MARK]}" in read_environment(process)
         except (psutil.NoSuchProcess, OSError):
@@ -174,11 +172,11 @@ class Node:
 
 
 class RayNodes:
-    """A head and workers. None runs at first."""
+    """A head and workers, which `start` starts."""
 
     def __init__(self, environment: Mapping[str, str], head_environment: Mapping[str, str]) -> None:
-        """`environment` is that of every node, in addition to the switches that the service needs."""
-        self.folder = Path(tempfile.mkdtemp(prefix="nodes-"))  # a short path: sockets' are bounded
+        """`environment` is added to the flags that the service needs, on every node."""
+        self.folder = Path(tempfile.mkdtemp(prefix="nodes-"))  # paths of sockets must be short
         self.environment = {**FLAGS, **_LIGHT, "RAY_AUTH_TOKEN": os.urandom(32).hex(), **environment}
         self._head_environment = head_environment
         self._port = free_port()
@@ -194,13 +192,13 @@ class RayNodes:
             node.await_start()
 
     def restart_head(self) -> None:
-        """Once it is dead. As on a machine of its own: beside other nodes Ray would take it for one that runs."""
+        """Restarts a dead head. Without the file removed here, Ray would take the other nodes for a running head."""
         (self.folder / "head" / "ray" / "ray_current_cluster").unlink(missing_ok=True)
         self.head.start()
         self.head.await_start()
 
     def add(self) -> Node:
-        """One more worker, which starts."""
+        """Adds a worker and starts it."""
         self._added += 1
         addresses = {node.address for node in (self.head, *self.workers)}
         address = next(free for number in range(1, 250) if (free := _address(number)) not in addresses)
@@ -214,17 +212,17 @@ class RayNodes:
         node.kill()
 
     def replace(self, node: Node) -> None:
-        """It is gone, all at once, and another one comes in its place."""
+        """Kills a worker and adds another one."""
         self.kill(node)
         self.add().await_start()
 
     def drain(self, node: Node, deadline_s: int | None = None) -> None:
-        """Tells Ray that the node is about to go, at last within `deadline_s`; its processes are left alone."""
+        """Tells Ray that the node will go within `deadline_s`. Its processes keep running."""
         command = [str(_BIN / "ray"), "drain-node", f"--address={self.address}", f"--node-id={node.node_id}"]
-        # The other reason there is, that it is idle, is refused while anything runs there.
+        # Ray rejects the only other reason, that the node is idle, while replicas run there.
         command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test"]
         command += [] if deadline_s is None else [f"--deadline-remaining-seconds={deadline_s}"]
-        _run(command, self.environment, _WITHIN_S)
+        _run(command, self.environment, _NODE_LIMIT_S)
 
     def stop(self) -> None:
         for node in (*self.workers, self.head):
@@ -235,10 +233,10 @@ class RayNodes:
         home = self.folder / name
         home.mkdir(parents=True)
         command = [str(_BIN / "ray"), "start", "--block", "--disable-usage-stats", f"--node-ip-address={address}"]
-        # Of its own, as on a machine of its own: two that start at a time would take the same sockets.
+        # Two nodes that start at a time would take the same sockets in one folder.
         command += [f"--temp-dir={home / 'ray'}", "--num-cpus=1", "--object-store-memory=100000000"]
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
-        # Ports that are known: where the node chooses them itself, its agents have 15 s to tell, however busy it is.
+        # Fixed ports: agents that choose their own have only 15 s to report them.
         command += [f"--{agent}={port}" for agent, port in zip(_AGENTS, free_ports(len(_AGENTS)), strict=True)]
         own = {_MARK: str(home)}
         if name == "head":
@@ -253,7 +251,7 @@ class RayNodes:
 
 
 def get_command(process: psutil.Process) -> list[str]:
-    """Nothing of one that has ended meanwhile."""
+    """Returns a process's command line, or nothing if it has ended."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
@@ -265,7 +263,7 @@ def _address(number: int) -> str:
 
 
 def _proxy(home: Path, address: str) -> dict[str, str]:
-    """Its HAProxy serves on the node's address alone: other nodes are on this machine, too."""
+    """Returns the environment that binds a node's HAProxy to the node's address and folder."""
     script = home / "haproxy"
     start = shlex.join([sys.executable, "-I", "-S", proxy_start.__file__, "--bind", address, get_haproxy_binary()])
     script.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
@@ -283,14 +281,13 @@ def _proxy(home: Path, address: str) -> dict[str, str]:
 
 
 class LoadBalancer:
-    """HAProxy, which does not know which addresses have a node: whoever answers for an application is sent requests
-    for it.
+    """HAProxy before possible node addresses. It sends an application's requests to the nodes that answer for it.
 
-    What Serve says of a proxy, /-/healthz, would not do: that of a head is well before it knows any application.
+    Serve's own check, /-/healthz, would not do: a head passes it before it knows any application.
     """
 
     def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
-        """`addresses` with their ports."""
+        """`addresses` are HOST:PORT."""
         folder.mkdir()
         port = free_port()
         self.base_url = f"http://127.0.0.1:{port}"
@@ -305,17 +302,17 @@ class LoadBalancer:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def await_answer(self, path: str) -> None:
-        """Until ten requests in a row, to nodes in turn, are answered by 200."""
-        give_up, answered = time.monotonic() + _ANSWERS_WITHIN_S, 0
+        """Returns after ten responses of 200 in a row, from nodes in turn."""
+        deadline, answered = time.monotonic() + _ANSWER_LIMIT_S, 0
         while answered < 10:
-            if time.monotonic() > give_up:
-                raise TimeoutError(f"nobody answers {path}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no node answers {path}")
             time.sleep(0.2)
             try:
-                good = httpx2.get(f"{self.base_url}{path}", trust_env=False, timeout=60).status_code == 200
+                ok = httpx2.get(f"{self.base_url}{path}", trust_env=False, timeout=60).status_code == 200
             except httpx2.HTTPError:
-                good = False
-            answered = answered + 1 if good else 0
+                ok = False
+            answered = answered + 1 if ok else 0
 
     def stop(self) -> None:
         self._process.kill()
@@ -323,7 +320,7 @@ class LoadBalancer:
 
 
 class ClusterService(LocalService):
-    """On three nodes. What Ray's GCS keeps is in a store of its own, so that its head may die."""
+    """The service on three nodes. Ray's GCS has its own Redis, so that it survives a head's death."""
 
     def __init__(
         self, folder: Path, repository: Path, redis_url: str, gcs_redis: str, overrides: Mapping[str, Any]
@@ -342,24 +339,24 @@ class ClusterService(LocalService):
         self.balancer = LoadBalancer(folder / "balancer", [f"{_address(number)}:{self.port}" for number in range(6)])
         self.base_url = self.balancer.base_url
         self.requests = 0
-        """How often the other application was, while ours was deployed, changed and removed."""
+        """Requests to the other application while the service was deployed, changed and removed."""
         self.disturbed: list[str] = []
-        """What it answered instead."""
+        """Wrong responses of the other application."""
         own = {"host": "0.0.0.0", "public_url": self.base_url}
-        local = {"local_role": None}  # not for a service that is open to the network
+        local = {"local_role": None}  # not allowed for a service that is open to the network
         self.change({"service": own, "accounts": local, "ray": {"address": self.nodes.address}})
 
     def start(self) -> None:
-        """Behind another application, which starts Serve. All replicas look for modules in its folder first."""
+        """Deploys the service after another application, which starts Serve. Replicas import from its folder first."""
         self.nodes.start(2)
         command = [sys.executable, "-c", _DEPLOY_THEIRS, self.nodes.address, str(self.port)]
-        _run(command, self.nodes.environment, _DEPLOYED_WITHIN_S, self.folder)
+        _run(command, self.nodes.environment, _DEPLOY_LIMIT_S, self.folder)
         self._command("init")
         self.deploy()
         self.balancer.await_answer("/healthz")
 
     def stop(self) -> None:
-        """Taken off the cluster first, in order."""
+        """Removes the service from the cluster and stops the nodes."""
         with self._watch("down"):
             self._command("down")
         self.nodes.stop()
@@ -369,28 +366,28 @@ class ClusterService(LocalService):
         self.balancer.stop()
 
     def change(self, settings: Mapping[str, Any]) -> None:
-        """In the settings file, for the next `deploy`."""
+        """Changes the settings file for the next `deploy`."""
         self.config.write_text(yaml.safe_dump(merge(yaml.safe_load(self.config.read_text()), settings)))
 
     def deploy(self) -> None:
-        """What is in the settings file now."""
+        """Deploys the current settings file."""
         with self._watch("deploy"):
-            for look in range(1, _LOOKS + 1):
+            for attempt in range(1, _DEPLOY_TRIES + 1):
                 try:
                     self._command("deploy")
                     break
                 except RuntimeError as problem:
-                    if _TOO_BUSY not in str(problem) or look == _LOOKS:
+                    if _TOO_BUSY not in str(problem) or attempt == _DEPLOY_TRIES:
                         raise
 
     def _command(self, name: str) -> None:
-        """`gen-serve NAME --config …` on one of the nodes, not in a checkout."""
+        """Runs `gen-serve NAME --config …` on a node, outside a checkout."""
         command = [str(_BIN / "gen-serve"), name, "--config", str(self.config)]
-        _run(command, self._environment | self.nodes.environment, _DEPLOYED_WITHIN_S, self.folder)
+        _run(command, self._environment | self.nodes.environment, _DEPLOY_LIMIT_S, self.folder)
 
     @contextmanager
     def _watch(self, during: str) -> Iterator[None]:
-        """Within it, the other application is asked again and again. A node that died before may have had all of it."""
+        """Requests the other application all the time and records its wrong responses."""
         self.balancer.await_answer(_THEIRS)
         over = threading.Event()
         asking = threading.Thread(target=self._ask, args=(during, over))
@@ -408,8 +405,8 @@ class ClusterService(LocalService):
                 try:
                     answer = http.get(_THEIRS)
                     outcome = f"HTTP {answer.status_code}: {answer.text[:100]}"
-                    well = (answer.status_code, answer.text) == (200, "theirs")
+                    ok = (answer.status_code, answer.text) == (200, "theirs")
                 except httpx2.HTTPError as problem:
-                    well, outcome = False, type(problem).__name__
-                if not well:
+                    ok, outcome = False, type(problem).__name__
+                if not ok:
                     self.disturbed.append(f"{during}: {outcome}")

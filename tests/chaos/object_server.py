@@ -1,7 +1,6 @@
-"""An object store behind HTTP that can be slow or dead: as much of S3 as the service uses, over a folder.
+"""An object server that can be slow or dead: the part of S3 that the service uses, over a folder.
 
-Objects lie in the folder under their keys. Requests are believed whatever their signature. There are no multipart
-uploads.
+An object's path in the folder is its key. Signatures are not checked. There are no multipart uploads.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _OTHERS: Final = '<ETag>"any"</ETag><LastModified>2026-01-01T00:00:00.000Z</Last
 
 class ObjectServer(ThreadingHTTPServer):
     request_queue_size = 128
-    daemon_threads = True  # kept-alive connections of clients that are gone end with the process
+    daemon_threads = True  # keep-alive connections end with the process
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
         self.delay_s = 0.0
-        """Before anything is done."""
+        """Seconds before each response."""
         self.dead = False
-        """Connections end without an answer."""
+        """True to close connections without a response."""
         self.closing = threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The section `objects` of a service that keeps its objects here."""
+        """The section `objects` for a service."""
         options = {
             "endpoint": f"http://127.0.0.1:{self.server_port}",
             "region": "local",
@@ -50,11 +49,11 @@ class ObjectServer(ThreadingHTTPServer):
         return {"url": "s3://results", "options": options}
 
     def object(self, url: str) -> Path:
-        """Where the object lies that `url` names by its path, behind that of the bucket."""
+        """Returns the file of an object's URL."""
         return self.folder / unquote(urlsplit(url).path).split("/", 2)[2]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed in the middle of a request are part of the run."""
+        """Ignores clients that are killed in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -67,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.server.folder.parent, delete=False) as file:
                 file.write(body)
-            Path(file.name).rename(path)  # a reader sees the whole object or none
+            Path(file.name).rename(path)  # atomically
             self._answer(200, ETag=_etag(body))
 
     def do_GET(self) -> None:
@@ -83,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        """Deletes many."""
+        """Deletes several objects."""
         with self._handle() as body:
             elements = ElementTree.fromstring(body).iter()
             keys = [element.text or "" for element in elements if element.tag.endswith("Key")]
@@ -102,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @contextmanager
     def _handle(self) -> Iterator[bytes]:
-        """Gives the request's body. A dead server hangs up instead; what isn't there is answered with 404."""
+        """Yields the request's body. Answers 404 for a missing object; a dead server closes the connection."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.closing.wait(self.server.delay_s)
         try:

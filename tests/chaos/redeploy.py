@@ -1,4 +1,4 @@
-"""Deploys the application again on a cluster that runs: `python redeploy.py CONFIG ADDRESS`; settings from GEN_…."""
+"""Deploys the application again on a running cluster: `python redeploy.py CONFIG ADDRESS`, with settings from GEN_…."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def main() -> None:
     loaded_settings = settings.load(config)
     url = running_url(loaded_settings.data_dir / "redis")
     if url is None:
-        raise RuntimeError("no Redis server runs")
+        raise RuntimeError("no Redis server is running")
     loaded_settings = with_key(loaded_settings.with_redis(url))
-    # The cluster is on loopback, and asks for its token. Ray reads these when it is imported.
+    # The cluster on loopback needs a token. Ray reads these variables at import.
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
@@ -31,7 +31,7 @@ def main() -> None:
     from serve_app import application
 
     ray.init(address=address, namespace="serve", log_to_driver=False)
-    # Of a revision of its own: replicas of what is unchanged would go on as they are.
+    # A new revision: otherwise unchanged replicas would keep running.
     serve.run(application.build(loaded_settings, secrets.token_hex(4)), name=application.APP_NAME, route_prefix="/")
 
 

@@ -1,4 +1,4 @@
-"""The service under test, and what it stands on: itself, a replicated Redis and an object server, or several nodes."""
+"""The service under test on one machine, on a replicated Redis and an object server, or on several nodes."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from chaos.object_server import ObjectServer, serving
 from serve_app.encryption import AtRest
 from serve_app.launcher.embedded_redis import free_port
 
-On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
+Topology: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
 MODEL_NAME: Final = "flux3-klein"
 ON_DEMAND: Final = "flux2-pro"
 IN_ENGINE: Final = "flux2-pro-snapshot"
-"""Run by an inference server, a child of the replica."""
+"""Model that an inference server runs, a child of the replica."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Redis and the folder of objects are the service's own."""
+class Testbed:
+    """A service on one machine, with its own Redis and folder of objects."""
 
     service: LocalService
     clocks: Path
-    """Files by pids: by how many seconds the clock of a process is off."""
+    """Folder of files named by pid: the offset of a process's clock in seconds."""
     breaks: Path
-    """A file that breaks the device of the model's next step."""
+    """File that breaks the device at the model's next step."""
 
     @property
     def redis_url(self) -> str:
@@ -48,12 +48,12 @@ class Stage:
 
     @property
     def objects(self) -> Path:
-        """Where objects lie under their keys."""
+        """Folder of the objects."""
         return self.service.folder / "data" / "objects"
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicatedStage(Stage):
+class ReplicatedTestbed(Testbed):
     servers: ReplicatedRedis
     object_server: ObjectServer
 
@@ -67,13 +67,13 @@ class ReplicatedStage(Stage):
 
 
 @dataclass(frozen=True, slots=True)
-class NodesStage(Stage):
-    """Redis and the folder of objects are nobody's own: all nodes have them."""
+class ClusterTestbed(Testbed):
+    """A service on nodes, which share Redis and the folder of objects."""
 
     service: ClusterService
     store_url: str
     drained: list[int] = field(default_factory=list)
-    """Of each drain, how many crashes were counted meanwhile."""
+    """Crashes counted during each drain."""
 
     @property
     def redis_url(self) -> str:
@@ -89,31 +89,31 @@ class NodesStage(Stage):
 
 
 @contextmanager
-def open_stage(on: On, folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
-    """The service is not started, what it stands on is. Whatever runs in the end is stopped."""
+def open_testbed(topology: Topology, folder: Path, repository: Path, seconds: float) -> Iterator[Testbed]:
+    """Starts the servers of a topology, but not the service. Stops all in the end."""
     home, clocks, breaks = folder / "service", folder / "clocks", folder / "breaks"
     for each in (home, clocks):
         each.mkdir()
     path = os.pathsep.join(filter(None, (str(Path(__file__).with_name("wrong_clock")), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
     settings = _settings(breaks, seconds, repository)
-    if on != "nodes":  # where each of its replicas would load torch anew whenever a node dies
+    if topology != "nodes":  # there each death of a node would make a replica load torch again
         settings |= {"moderation": moderation(folder / "classifier")}
-    if on == "one machine":
+    if topology == "one machine":
         with _closing(LocalService(home, repository, environment, **settings)) as service:
-            yield Stage(service, clocks, breaks)
-    elif on == "nodes":
+            yield Testbed(service, clocks, breaks)
+    elif topology == "nodes":
         with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
             url = f"redis://127.0.0.1:{store.port}/0"
             settings = merge(settings, _on_nodes(home / "objects"))
             cluster = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
             with _closing(cluster):
-                yield NodesStage(cluster, clocks, breaks, url)
+                yield ClusterTestbed(cluster, clocks, breaks, url)
     else:
         with _open_replicated_redis(folder / "redis") as servers, serving(folder / "bucket") as objects:
             settings |= {"redis": {"url": servers.url, "replicas": 1}, "objects": objects.settings}
             with _closing(LocalService(home, repository, environment, **settings)) as service:
-                yield ReplicatedStage(service, clocks, breaks, servers, objects)
+                yield ReplicatedTestbed(service, clocks, breaks, servers, objects)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _store(folder: Path) -> Iterator[RedisProcess]:
 
 
 def _on_nodes(objects: Path) -> dict[str, Any]:
-    """Two of each, since one dies with its node. Models are where there is a place for them; one comes when needed."""
+    """Returns settings with two replicas of each deployment on different nodes, and a model on demand."""
 
     def one_a_node(resource: str) -> dict[str, Any]:
         return {"num_cpus": 0, "resources": {resource: 1}}
@@ -173,7 +173,7 @@ def _settings(breaks: Path, seconds: float, repository: Path) -> dict[str, Any]:
     shipped = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"][IN_ENGINE]
     server = f"{sys.executable} {repository / 'tests/support/inference_server.py'} {{port}} sglang 0.5"
     engine = {"backend": "engine", "engine": {"kind": "sglang", "command": server}, "max_running": 8}
-    # For longer than the run, and than faults on nodes may last: one destination is dead for most of it.
+    # Retries last longer than the run: one destination is dead for most of it.
     retries = [0.5, 1, 2, 4, *[8] * math.ceil((seconds + 900) / 6)]
     return {
         "service": {"num_replicas": 2},
@@ -189,8 +189,8 @@ def _settings(breaks: Path, seconds: float, repository: Path) -> dict[str, Any]:
         },
         "models": {
             MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={breaks}"},
-            # Real images: loaded from the start, since loading takes longer than a short run.
+            # It makes real images, and loads at the start: loading takes longer than a short run.
             ON_DEMAND: {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
-            IN_ENGINE: dict.fromkeys(shipped) | engine,  # it takes no settings of checkpoints
+            IN_ENGINE: dict.fromkeys(shipped) | engine,  # an engine takes no settings of checkpoints
         },
     }

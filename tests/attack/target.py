@@ -1,4 +1,4 @@
-"""The service under attack, who attacks it, who is to be left alone, and the attackers' own web server."""
+"""The service under attack, its attackers and bystander, and the attackers' own web server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from support.local_service import LocalService
 from attack.wire import Address, parse_address
 
 OPEN_HOST: Final = "127.0.0.2"
-"""The one address on the loopback interface that the service's guard is told to let through."""
+"""The only loopback address that the service may connect to."""
 OPERATOR: Final = "operator"
 _IMAGE: Final = {"prompt": "a cat", "width": 64, "height": 64}
 SETTINGS: Final[Mapping[str, Any]] = {
     "network": {"allow": [f"{OPEN_HOST}/32"]},
-    # What is tried is the service, not its rate limit.
+    # The attacks must not end at the rate limit.
     "tasks": {"requests_per_s": 10_000, "burst": 10_000, "max_active": 5000},
     "openai": {"wait_s": 1},
 }
-"""Of a service that is to be attacked. Loopback stays closed to it, but for the attackers' own server."""
+"""Settings of a service under attack."""
 
 
 class _V6Server(ThreadingHTTPServer):
@@ -39,14 +39,14 @@ class _V6Server(ThreadingHTTPServer):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Redirects who asks at its open address; at all others no request of the service's must ever arrive."""
+    """A server that redirects requests at its open address. No request may arrive at its other addresses."""
 
     port: int
     hits: list[str]
-    """What arrived at an address that is closed to the service."""
+    """Requests at addresses that are forbidden to the service."""
 
     def redirect_to(self, url: str, status: int = 302) -> str:
-        """The open address of a redirect to `url`."""
+        """Returns the URL of a redirect to `url`."""
         return f"http://{OPEN_HOST}:{self.port}/{status}/{url}"
 
 
@@ -84,18 +84,18 @@ def _listening() -> Iterator[Origin]:
 
 
 @dataclass(slots=True)
-class Stage:
+class Target:
     http: httpx2.Client
-    """Of the operator."""
+    """The operator's client."""
     proxied: bool
-    """Whether a proxy stands before the service, which then ends slow connections."""
+    """True if a proxy before the service closes slow connections."""
     origin: Origin
     organization: str = ""
-    """The attackers'."""
+    """The attackers' organization."""
     project: str = field(default_factory=lambda: f"attack-{uuid.uuid4().hex[:12]}")
-    """Another than that of the keys: it may come to harm."""
+    """A project that attacks may change; the keys have another one."""
     keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """By role."""
+    """The attackers' keys by role."""
     bystander: str = field(default="", repr=False)
     """The key of another organization's developer."""
 
@@ -103,8 +103,8 @@ class Stage:
     def address(self) -> Address:
         return parse_address(str(self.http.base_url))
 
-    def tenant(self, *roles: str) -> tuple[str, dict[str, str]]:
-        """An organization with credits, and keys of its project."""
+    def create_tenant(self, *roles: str) -> tuple[str, dict[str, str]]:
+        """Creates an organization with credits, a project and keys. Returns its id and the keys by role."""
         organization = f"attack-{uuid.uuid4().hex[:12]}"
         project = f"{organization}-1"
         self.create("/v1/admin/organizations", id=organization)
@@ -118,22 +118,22 @@ class Stage:
 
 
 @contextmanager
-def open_stage(url: str, operator: str, *, proxied: bool) -> Iterator[Stage]:
-    """A service that runs, with two organizations made for the attack. Raises NotOurs."""
+def open_target(url: str, operator: str, *, proxied: bool) -> Iterator[Target]:
+    """Creates two organizations on a running service; raises NotLocal for a service on another machine."""
     parse_address(url)
     headers = {"x-key": operator}
     with _listening() as origin, httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
-        stage = Stage(http, proxied, origin)
-        stage.bystander = stage.tenant("developer")[1]["developer"]
-        stage.organization, stage.keys = stage.tenant("administrator", "developer", "viewer")
-        stage.keys[OPERATOR] = operator
-        stage.create(f"/v1/admin/projects?organization={stage.organization}", id=stage.project)
-        yield stage
+        target = Target(http, proxied, origin)
+        target.bystander = target.create_tenant("developer")[1]["developer"]
+        target.organization, target.keys = target.create_tenant("administrator", "developer", "viewer")
+        target.keys[OPERATOR] = operator
+        target.create(f"/v1/admin/projects?organization={target.organization}", id=target.project)
+        yield target
 
 
 @contextmanager
 def start_service(folder: Path, repository: Path) -> Iterator[LocalService]:
-    """The whole service, with models that only take time: what is attacked stands before them."""
+    """Runs the whole service with simulated models."""
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
     models = {name: {"checkpoint": "simulated/100ms", "cfg": None} for name in names}
     service = LocalService(folder, repository, models=models, **SETTINGS)
@@ -146,36 +146,35 @@ def start_service(folder: Path, repository: Path) -> Iterator[LocalService]:
 
 @dataclass(slots=True)
 class Bystander:
-    """Another organization's client."""
+    """A client of another organization."""
 
     worst_s: float = 0.0
-    """How long it waited at most, for a submission, a poll and a cancellation."""
-    trouble: list[str] = field(default_factory=list[str])
-    """When it was not served, or not in time."""
+    """Longest time of a submission, a poll and a cancellation together, in seconds."""
+    errors: list[str] = field(default_factory=list[str])
 
 
 @contextmanager
-def watching(stage: Stage, within_s: float) -> Iterator[Bystander]:
-    """Submits, polls and cancels, again and again, in a thread of its own."""
-    bystander, over, url = Bystander(), threading.Event(), str(stage.http.base_url)
+def watch_bystander(target: Target, within_s: float) -> Iterator[Bystander]:
+    """Submits, polls and cancels tasks in a thread."""
+    bystander, stopping, url = Bystander(), threading.Event(), str(target.http.base_url)
 
-    def ask_on(http: httpx2.Client) -> None:
-        while not over.wait(0.2):
-            began = time.monotonic()
+    def submit_tasks(http: httpx2.Client) -> None:
+        while not stopping.wait(0.2):
+            start = time.monotonic()
             try:
                 task = http.post("/v1/gen-3-image-klein", json=_IMAGE).raise_for_status().json()
                 http.get("/v1/get_result", params={"id": task["id"]}).raise_for_status()
                 http.delete(f"/v1/tasks/{task['id']}")
             except httpx2.HTTPError as problem:
-                bystander.trouble.append(f"{type(problem).__name__}: {problem}"[:200])
-            bystander.worst_s = max(bystander.worst_s, time.monotonic() - began)
+                bystander.errors.append(f"{type(problem).__name__}: {problem}"[:200])
+            bystander.worst_s = max(bystander.worst_s, time.monotonic() - start)
 
-    headers = {"x-key": stage.bystander}
+    headers = {"x-key": target.bystander}
     with httpx2.Client(base_url=url, headers=headers, timeout=within_s, trust_env=False) as http:
-        asking = threading.Thread(target=ask_on, args=(http,))
-        asking.start()
+        thread = threading.Thread(target=submit_tasks, args=(http,))
+        thread.start()
         try:
             yield bystander
         finally:
-            over.set()
-            asking.join()
+            stopping.set()
+            thread.join()
