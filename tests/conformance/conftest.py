@@ -1,7 +1,6 @@
-"""The server under test: the app in this process, or with an option any server, or one that is started for it.
+"""The server under test: the app in this process, or a running server (`--server`), or a new one (`--start`).
 
-The app in this process has nobody who works behind it: what needs results is left out then, and is checked with
-`--start` or `--server`.
+The app in this process has no models: tests that need results are deselected then.
 """
 
 from __future__ import annotations
@@ -28,40 +27,43 @@ from serve_app.config.settings import TaskSettings
 _TUNED: Final = Path("deployments/bundled/adapters/outlined.safetensors")
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _TIMEOUT_S: Final = 90.0
-"""Of one request; polls wait for up to a minute."""
+"""Seconds for a request; polls wait for up to a minute."""
 _MANY: Final = 1_000_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
-    group.addoption("--server", default="", help="the address of the server to check")
-    group.addoption("--server-key", default="", help="a key of a project there")
-    group.addoption("--start", action="store_true", help="check a service that is started as `make run` does")
-    group.addoption("--destination-host", default="", help="how the server reaches this machine, for webhooks")
-    group.addoption("--finetune", default="", help="ENDPOINT=ID of a tuned model there")
-    group.addoption("--video", action="store_true", help="make a video, too: minutes, and about 20 credits")
+    group.addoption("--server", default="", help="address of the server to check")
+    group.addoption("--server-key", default="", help="key of a project on the server")
+    group.addoption("--start", action="store_true", help="start a service as `make run` does and check it")
+    group.addoption("--destination-host", default="", help="this machine's host as the server reaches it, for webhooks")
+    group.addoption("--finetune", default="", help="ENDPOINT=ID of an adapter on the server")
+    group.addoption("--video", action="store_true", help="also make a video, which takes minutes and about 20 credits")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    there = _there(config)
+    capabilities = _find_capabilities(config)
     if config.getoption("--promises"):
         return
-    deselected = [item for item in items if any(not there >= set(mark.args) for mark in item.iter_markers("needs"))]
+    deselected = [
+        item for item in items if any(not capabilities >= set(mark.args) for mark in item.iter_markers("needs"))
+    ]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
 
 
 def _option(config: pytest.Config, option: str) -> str:
-    """Options are not known where the tests of all folders run."""
+    """Returns an option, or "" when all folders are tested, where the options are unknown."""
     return config.getoption(option, None) or ""
 
 
-def _there(config: pytest.Config) -> set[str]:
+def _find_capabilities(config: pytest.Config) -> set[str]:
     start = _option(config, "--start")
-    capabilities = {"results": _option(config, "--server") or start, "destination": start or _destination_host(config)}
-    capabilities |= {"finetune": start or _option(config, "--finetune"), "video": _option(config, "--video")}
-    there = {name for name, is_there in capabilities.items() if is_there}
-    return there if _option(config, "--server") and "destination" not in there else there | {"hook"}
+    options = {"results": _option(config, "--server") or start, "destination": start or _destination_host(config)}
+    options |= {"finetune": start or _option(config, "--finetune"), "video": _option(config, "--video")}
+    capabilities = {name for name, value in options.items() if value}
+    is_remote = _option(config, "--server") and "destination" not in capabilities
+    return capabilities if is_remote else capabilities | {"hook"}
 
 
 def _destination_host(config: pytest.Config) -> str:
@@ -70,7 +72,7 @@ def _destination_host(config: pytest.Config) -> str:
 
 
 def _add_finetune(repository: Path, address: str, key: str) -> str:
-    """The id of a tuned model that is added there."""
+    """Uploads an adapter. Returns its id."""
     command = [str(Path(sys.executable).parent / "gen-serve"), "finetunes", "add", str(repository / _TUNED)]
     where = ["--base", KLEIN, "--base-url", address, "--key", key]
     return subprocess.run([*command, *where], check=True, capture_output=True, text=True).stdout.strip()
@@ -106,4 +108,4 @@ def under_test(request: pytest.FixtureRequest, repository: Path) -> Iterator[Ser
 @pytest.fixture
 def server(under_test: ServerUnderTest) -> Iterator[ServerUnderTest]:
     yield under_test
-    under_test.cancel_what_was_started()
+    under_test.cancel_tasks()

@@ -1,4 +1,4 @@
-"""Small images in base64, as requests carry them, and what comes back."""
+"""Small images in base64 for requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_IMAGE: Final = "%%% no image %%%"
 
 @cache
 def photo(width: int = 96, height: int = 64) -> str:
-    """An orange spot on teal."""
+    """Returns an orange spot on teal."""
     image = Image.new("RGB", (width, height), "teal")
     ImageDraw.Draw(image).ellipse((width // 4, height // 4, width // 2, height // 2), fill="orange")
     return image_base64(image)
@@ -23,7 +23,7 @@ def photo(width: int = 96, height: int = 64) -> str:
 
 @cache
 def mask(width: int = 96, height: int = 64) -> str:
-    """Black, with a white box in the middle."""
+    """Returns a black mask with a white box in the middle."""
     image = Image.new("L", (width, height))
     image.paste(255, (width // 4, height // 4, width // 2, height // 2))
     return image_base64(image)
@@ -31,7 +31,7 @@ def mask(width: int = 96, height: int = 64) -> str:
 
 @cache
 def cut_out() -> str:
-    """An image whose alpha channel marks a box."""
+    """Returns an image whose alpha channel marks a box."""
     image = Image.new("RGBA", (96, 64), (0, 128, 128, 255))
     image.paste((0, 0, 0, 0), (24, 16, 48, 32))
     return image_base64(image)
@@ -39,17 +39,17 @@ def cut_out() -> str:
 
 @cache
 def plain(width: int, height: int) -> str:
-    """Of one bit a pixel, so that large ones are small files."""
+    """Returns an image with one bit a pixel, so that large images are small files."""
     return to_base64(image_file(width, height, mode="1"))
 
 
 def make_rotated() -> str:
-    """96 x 64 pixels that EXIF turns to 64 x 96."""
+    """Returns 96 x 64 pixels that EXIF rotates to 64 x 96."""
     return to_base64(image_file(96, 64, "JPEG", orientation=6))
 
 
 def make_truncated() -> str:
-    """The first half of an image."""
+    """Returns the first half of an image file."""
     file = base64.b64decode(photo())
     return to_base64(file[: len(file) // 2])
 
@@ -68,4 +68,4 @@ PLACEHOLDERS: Final = {
     "long": "x" * 257,
     "url": "x" * 2083,
 }
-"""Values in files of sentences, by the names that they have there after a dollar."""
+"""Values of the names after a dollar in the YAML files."""

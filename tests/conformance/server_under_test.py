@@ -1,4 +1,4 @@
-"""The server under test: it is known by its address and a key, and by nothing else."""
+"""The server under test, known only by its address and a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def _read(name: str) -> Json:
-    """A file of this folder, in which $ names an image or a long text."""
+    """Reads a YAML file, in which $ names an image or a long text."""
     text = (Path(__file__).parent / name).read_text()
     return yaml.safe_load(re.sub(r"\$(\w+)", lambda match: PLACEHOLDERS[match[1]], text))
 
@@ -33,18 +33,18 @@ KLEIN: Final = "gen-3-image-klein"
 VIDEO: Final = "gen-3-video"
 OUTPAINTING: Final = "gen-tools/outpainting-v1"
 SUBMITTED: Final = tuple(name for name in ENDPOINTS if name != VIDEO and not name.endswith("-finetuned"))
-"""Those that a task can be submitted to with no more than a key."""
+"""Endpoints to which a task can be submitted with a key alone."""
 NO_FINETUNE: Final = "conformance-no-such-finetune"
-"""No server has a tuned model of this id, so a request with it can pass validation and never start a task."""
+"""An adapter's id that no server has: a request with it passes validation but starts no task."""
 WAITING: Final = frozenset({"Pending", "Reasoning", "Generating"})
 TERMINAL: Final = frozenset({"Ready", "Error", "Request Moderated", "Content Moderated"})
 _BUSY_S: Final = 30.0
-"""How long a request is put off by 429."""
+"""Seconds for which a request is retried after 429."""
 _TASK_S: Final = 300.0
 _ARRIVAL_S: Final = 45.0
-"""How long after the end of its task a webhook, or the first repetition, may take."""
+"""Seconds after a task's end within which its webhook, or the first retry, must arrive."""
 _WAIT_S: Final = 5.0
-"""How long one poll waits on the server's side."""
+"""Seconds that one poll waits on the server."""
 
 
 @dataclass
@@ -54,47 +54,47 @@ class ServerUnderTest:
     destination: WebhookReceiver | None = None
     destination_host: str = ""
     idle_hook: str = ""
-    """An address that may be named for webhooks though nobody is there, where there is no destination."""
+    """Webhook URL that no server answers, for tests without a destination."""
     finetune: tuple[str, str] = ("", "")
-    """The base endpoint and the id of a tuned model."""
+    """Base endpoint and id of an adapter."""
     cache: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """Tasks that came to their end, and what was found out: tests that look at the same share it."""
+    """Ended tasks and other results that tests share."""
     _started: set[str] = field(default_factory=set[str])
-    """Tasks to cancel after the test."""
+    """Ids of tasks to cancel after the test."""
 
     @property
     def base_url(self) -> str:
         return str(self.http.base_url).rstrip("/")
 
-    # Asking
+    # Requests
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, **options: Any
     ) -> httpx2.Response:
-        """`key` "" sends none; `path` may be a whole URL, and the key then goes to the server's own origin only."""
+        """Sends a request. With `key` "" it has no key; a whole URL of another origin gets no key either."""
         headers = dict(options.pop("headers", {}))
         if key != "" and (not path.startswith("http") or path.startswith(self.base_url + "/")):
             headers.setdefault("x-key", key or self.key)
         return self.http.request(method, path, json=body, headers=headers, **options)
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
-        return self.ask("GET", path, **options)
+        return self.request("GET", path, **options)
 
     def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
-        return self.ask("POST", path, body, **options)
+        return self.request("POST", path, body, **options)
 
-    def patiently(self, path: str, body: Json, **options: Any) -> httpx2.Response:
-        """The answer to a request that may be put off by 429 for a while."""
-        give_up = time.monotonic() + _BUSY_S
-        while (response := self.post(path, body, **options)).status_code == 429 and time.monotonic() < give_up:
+    def post_until_accepted(self, path: str, body: Json, **options: Any) -> httpx2.Response:
+        """Sends a request again for a while as long as the answer is 429."""
+        deadline = time.monotonic() + _BUSY_S
+        while (response := self.post(path, body, **options)).status_code == 429 and time.monotonic() < deadline:
             time.sleep(min(float(response.headers.get("retry-after", 1)), 5.0))
         return response
 
-    # Submitting
+    # Submissions
 
-    def submit(self, endpoint: str, body: Json, *, patiently: bool = True, **options: Any) -> httpx2.Response:
-        """The answer to a submission. Its task is cancelled after the test."""
-        response = (self.patiently if patiently else self.post)(f"/v1/{endpoint}", body, **options)
+    def submit(self, endpoint: str, body: Json, *, retry: bool = True, **options: Any) -> httpx2.Response:
+        """Submits a task, which is cancelled after the test."""
+        response = (self.post_until_accepted if retry else self.post)(f"/v1/{endpoint}", body, **options)
         if response.status_code == 402:
             pytest.skip("the key's organization has too few credits")
         if response.status_code == 200:
@@ -102,30 +102,30 @@ class ServerUnderTest:
         return response
 
     def create_task(self, endpoint: str, body: Json | None = None, **options: Any) -> Json:
-        """The answer to the endpoint's least request, changed by `body`, which has to be 200."""
-        response = self.submit(endpoint, least(endpoint) | (body or {}), **options)
+        """Submits the endpoint's minimal body with changes; it must be accepted. Returns the response's body."""
+        response = self.submit(endpoint, minimal_body(endpoint) | (body or {}), **options)
         assert response.status_code == 200, response.text
         return response.json()
 
-    def takes(self, endpoint: str, *, gated: bool = False, **change: Any) -> None:
-        """Expects that the least request with this change passes validation.
+    def expect_accepted(self, endpoint: str, *, needs_approval: bool = False, **change: Any) -> None:
+        """Expects that the minimal body with a change passes validation.
 
-        Where the server tells prices, it is asked for this one's: that starts no task. `gated`: a refusal that tells
-        the approved levels is no fault.
+        Uses `/v1/pricing` where it exists, which starts no task. With `needs_approval` a rejection
+        that lists the approved levels is right, too.
         """
-        body = least(endpoint) | change
+        body = minimal_body(endpoint) | change
         if self._has_pricing():
-            response = self.patiently("/v1/pricing", {"path": f"/v1/{endpoint}", "body": body})
+            response = self.post_until_accepted("/v1/pricing", {"path": f"/v1/{endpoint}", "body": body})
         else:
             response = self.submit(endpoint, body)
-        if gated and response.status_code == 422 and "approved" in problems(response)[0].get("ctx", {}):
+        if needs_approval and response.status_code == 422 and "approved" in problems(response)[0].get("ctx", {}):
             return
         valid = 400 if body.get("finetune_id") == NO_FINETUNE else 200
         assert response.status_code == valid, f"{_describe(change)}: {response.text}"
 
-    def refuses(self, endpoint: str, *fields: str, without: str = "", **change: Any) -> Json:
-        """Expects a 422 that names one of the fields, else those that were changed. Returns the entry."""
-        body = {name: value for name, value in (least(endpoint) | change).items() if name != without}
+    def expect_rejected(self, endpoint: str, *fields: str, without: str = "", **change: Any) -> Json:
+        """Expects a 422 that names one of `fields`, by default a changed one. Returns its entry."""
+        body = {name: value for name, value in (minimal_body(endpoint) | change).items() if name != without}
         response = self.submit(endpoint, body)
         assert response.status_code == 422, f"422 for {_describe(change) or without + ' left out'}: {response.text}"
         field_names = set(fields) or {without} - {""} or set(change)
@@ -134,10 +134,12 @@ class ServerUnderTest:
         return entries[0]
 
     def _has_pricing(self) -> bool:
-        """Whether `POST /v1/pricing` is there and checks a request as its submission would."""
+        """Returns whether `POST /v1/pricing` exists and validates requests."""
         if "prices" not in self.cache:
-            bodies = (least(KLEIN), least(KLEIN) | {"steps": 0})
-            answers = [self.patiently("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": body}) for body in bodies]
+            bodies = (minimal_body(KLEIN), minimal_body(KLEIN) | {"steps": 0})
+            answers = [
+                self.post_until_accepted("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": body}) for body in bodies
+            ]
             self.cache["prices"] = [answer.status_code for answer in answers] == [200, 422]
         return self.cache["prices"]
 
@@ -146,26 +148,26 @@ class ServerUnderTest:
     def poll(self, task_id: str, **options: Any) -> httpx2.Response:
         return self.get("/v1/get_result", key="", params={"id": task_id} | options.pop("params", {}), **options)
 
-    def answers(self, task_id: str, *, wait: float = 0, **options: Any) -> Iterator[httpx2.Response]:
-        """What polling answers, again and again, to the task's end. Each poll waits for it, `wait` seconds at most."""
+    def poll_until_end(self, task_id: str, *, wait: float = 0, **options: Any) -> Iterator[httpx2.Response]:
+        """Yields the responses of polls until the task's end. Each poll waits for at most `wait` seconds."""
         self._started.discard(task_id)
-        give_up = time.monotonic() + _TASK_S
+        deadline = time.monotonic() + _TASK_S
         while True:
             response = self.poll(task_id, params={"wait": wait} if wait else {}, **options)
             yield response
             if response.json()["status"] not in WAITING:
                 return
-            assert time.monotonic() < give_up, f"the task ends within {_TASK_S:g} s"
+            assert time.monotonic() < deadline, f"the task did not end within {_TASK_S:g} s"
             time.sleep(0.05)
 
     def wait_for_end(self, task_id: str) -> Json:
-        """The task once it has ended."""
-        *_, last = self.answers(task_id, wait=_WAIT_S)
+        """Returns the task once it has ended."""
+        *_, last = self.poll_until_end(task_id, wait=_WAIT_S)
         assert last.json()["status"] in TERMINAL
         return last.json()
 
     def run_task(self, endpoint: str = KLEIN, **body: Any) -> Json:
-        """A task of this request that is `Ready`; the same one for every test that asks."""
+        """Returns a ready task of this request, which all tests share."""
         name = f"{endpoint} {sorted(body.items())}"
         if name not in self.cache:
             task = self.wait_for_end(self.create_task(endpoint, body)["id"])
@@ -180,40 +182,40 @@ class ServerUnderTest:
 
     # Webhooks
 
-    def hook(self, *answers: int) -> str:
-        """A new URL, whose first calls are answered so. For tests that need a destination, or a hook at least."""
+    def new_hook(self, *answers: int) -> str:
+        """Returns a new webhook URL; its first calls are answered with the given statuses."""
         if self.destination is None:
             return self.idle_hook
         self.destination.replies[:] = map(answer, answers)
         return self.destination.url(f"/{secrets.token_hex(8)}", self.destination_host)
 
-    def deliveries(self, hook: str, count: int) -> list[Received]:
-        """What came for a hook, once there are `count`."""
+    def wait_for_calls(self, hook: str, count: int) -> list[Received]:
+        """Returns the calls of a webhook URL once there are `count`."""
         assert self.destination is not None
-        give_up = time.monotonic() + _ARRIVAL_S
+        deadline = time.monotonic() + _ARRIVAL_S
         while True:
             calls = [each for each in self.destination.received if hook.endswith(each.path)]
             if len(calls) >= count:
                 return calls
-            assert time.monotonic() < give_up, f"{count} calls of the webhook_url; {len(calls)} came"
+            assert time.monotonic() < deadline, f"{len(calls)} of {count} calls of the webhook_url came"
             time.sleep(0.05)
 
-    def cancel_what_was_started(self) -> None:
-        """A server that can't cancel lets it run."""
+    def cancel_tasks(self) -> None:
+        """Cancels the test's tasks, where the server supports it."""
         for task_id in self._started:
-            self.ask("DELETE", f"/v1/tasks/{task_id}")
+            self.request("DELETE", f"/v1/tasks/{task_id}")
         self._started.clear()
 
 
-def least(endpoint: str) -> Json:
-    """The least body of an endpoint; of a tuned one that is not described by itself, its base's with a made-up id."""
+def minimal_body(endpoint: str) -> Json:
+    """Returns the minimal body of an endpoint. An undescribed finetuned one has its base's with an unknown id."""
     if endpoint in ENDPOINTS:
-        return dict(ENDPOINTS[endpoint]["least"])
-    return least(endpoint.removesuffix("-finetuned")) | {"finetune_id": NO_FINETUNE}
+        return dict(ENDPOINTS[endpoint]["body"])
+    return minimal_body(endpoint.removesuffix("-finetuned")) | {"finetune_id": NO_FINETUNE}
 
 
 def problems(response: httpx2.Response) -> list[Json]:
-    """The entries of a validation error body, whose form is checked on the way."""
+    """Checks the form of a 422. Returns its entries."""
     assert response.status_code == 422, response.text
     entries = response.json()["detail"]
     assert entries
@@ -227,8 +229,8 @@ def problems(response: httpx2.Response) -> list[Json]:
     return entries
 
 
-def detail(response: httpx2.Response, status: int) -> str:
-    """The text of an error that is no 422."""
+def error_detail(response: httpx2.Response, status: int) -> str:
+    """Checks an error other than 422. Returns its text."""
     assert response.status_code == status, response.text
     assert isinstance(response.json()["detail"], str)
     return response.json()["detail"]

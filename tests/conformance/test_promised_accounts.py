@@ -1,11 +1,11 @@
-"""Credits, prices, and reports of the use of licensed models."""
+"""Credits, prices, and usage reports of licensed models."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 import pytest
-from server_under_test import KLEIN, ServerUnderTest, detail, is_number, least, problems
+from server_under_test import KLEIN, ServerUnderTest, error_detail, is_number, minimal_body, problems
 from support.promises import promise
 
 _MONEY: Final = "Decided: money, accounts"
@@ -21,7 +21,9 @@ def _credits(server: ServerUnderTest) -> float:
 
 
 def _price(server: ServerUnderTest, endpoint: str, **change: Any) -> float:
-    response = server.patiently("/v1/pricing", {"path": f"/v1/{endpoint}", "body": least(endpoint) | change})
+    response = server.post_until_accepted(
+        "/v1/pricing", {"path": f"/v1/{endpoint}", "body": minimal_body(endpoint) | change}
+    )
     assert response.status_code == 200, response.text
     return response.json()["cost"]
 
@@ -29,7 +31,7 @@ def _price(server: ServerUnderTest, endpoint: str, **change: Any) -> float:
 @promise(_MONEY, '`GET /v1/credits` → `{"credits": n}`.')
 @promise(_MONEY, "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.")
 @promise("What the service does", "Work is billed in credits.")
-def test_submissions_cost_the_price_told(server: ServerUnderTest) -> None:
+def test_task_costs_the_quoted_price(server: ServerUnderTest) -> None:
     before = _credits(server)
     price = _price(server, KLEIN, width=1024, height=1024)
     assert _credits(server) == before
@@ -39,7 +41,7 @@ def test_submissions_cost_the_price_told(server: ServerUnderTest) -> None:
 
 @promise(_MONEY, "megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
 @promise(_MONEY, "flat where the table says so")
-def test_prices_grow_by_whole_megapixels_or_are_flat(server: ServerUnderTest) -> None:
+def test_prices_grow_by_megapixel_or_are_flat(server: ServerUnderTest) -> None:
     one, also_one, two, three = (
         _price(server, "gen-2-max", width=width, height=1024) for width in (64, 1024, 1040, 2064)
     )
@@ -49,9 +51,9 @@ def test_prices_grow_by_whole_megapixels_or_are_flat(server: ServerUnderTest) ->
 
 
 @promise(_MONEY, "`POST /v1/pricing` takes a path and a body")
-def test_prices_of_nonsense_are_refused(server: ServerUnderTest) -> None:
-    detail(server.post("/v1/pricing", {"path": "/v1/gen-of-no-model", "body": {}}), 404)
-    response = server.post("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": least(KLEIN) | {"steps": 0}})
+def test_pricing_rejects_invalid_requests(server: ServerUnderTest) -> None:
+    error_detail(server.post("/v1/pricing", {"path": "/v1/gen-of-no-model", "body": {}}), 404)
+    response = server.post("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": minimal_body(KLEIN) | {"steps": 0}})
     assert any("steps" in entry["loc"] for entry in problems(response))
 
 
@@ -60,7 +62,7 @@ def test_prices_of_nonsense_are_refused(server: ServerUnderTest) -> None:
     _MONEY,
     "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
 )
-def test_tasks_are_paid(server: ServerUnderTest) -> None:
+def test_task_settles_at_its_price(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
     before = _credits(server)
     task = server.wait_for_end(reply["id"])
@@ -73,7 +75,7 @@ def test_tasks_are_paid(server: ServerUnderTest) -> None:
 
 @pytest.fixture
 def usage_path(server: ServerUnderTest) -> str:
-    """Of a model that the server knows."""
+    """The usage path of a model that the server knows."""
     for slug in _SLUGS:
         path = f"/v1/licenses/models/{slug}/usage"
         if server.post(path, {"number_of_generations": 1}).status_code in (200, 403):
@@ -85,7 +87,7 @@ def usage_path(server: ServerUnderTest) -> str:
 @promise(_USAGE, "Body (required): `number_of_generations`, integer, greater than 0, default 1.")
 @promise(_USAGE, "422: Invalid body or parameters: validation error body")
 @pytest.mark.parametrize("body", [None, [1], *({"number_of_generations": n} for n in (0, -1, 1.5, "many"))])
-def test_invalid_reports_are_422(server: ServerUnderTest, usage_path: str, body: Any) -> None:
+def test_invalid_usage_report_is_rejected(server: ServerUnderTest, usage_path: str, body: Any) -> None:
     errors = problems(server.post(usage_path, body))
     assert not isinstance(body, dict) or "number_of_generations" in errors[0]["loc"]
 
@@ -97,14 +99,14 @@ def test_invalid_reports_are_422(server: ServerUnderTest, usage_path: str, body:
     "`detail` string",
 )
 @promise(_MONEY, "`model_slug` known in the catalog or 400; organization licensed or 403")
-def test_reports_are_recorded_or_the_model_is_not_licensed(server: ServerUnderTest, usage_path: str) -> None:
+def test_usage_report_needs_a_license(server: ServerUnderTest, usage_path: str) -> None:
     response = server.post(usage_path, {})
     if response.status_code == 200:
         assert isinstance(response.json()["message"], str)
     else:
-        detail(response, 403)
+        error_detail(response, 403)
 
 
 @promise(_USAGE, "400: Model slug is not supported for usage reporting: `detail` string")
-def test_unknown_slugs_are_told(server: ServerUnderTest) -> None:
-    detail(server.post(_UNKNOWN, {"number_of_generations": 1}), 400)
+def test_unknown_model_slug_is_rejected(server: ServerUnderTest) -> None:
+    error_detail(server.post(_UNKNOWN, {"number_of_generations": 1}), 400)

@@ -1,4 +1,4 @@
-"""Every field of every endpoint in `endpoints.yaml`: what it takes, and what it refuses."""
+"""Valid and invalid values of every field in `endpoints.yaml`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 from sent_images import NO_IMAGE, photo
-from server_under_test import ENDPOINTS, NO_FINETUNE, Json, ServerUnderTest, least
+from server_under_test import ENDPOINTS, NO_FINETUNE, Json, ServerUnderTest, minimal_body
 from support.promises import promise
 
 _WRONG: Final[dict[str, tuple[Any, ...]]] = {
@@ -26,11 +26,11 @@ _RIGHT: Final[dict[str, tuple[Any, ...]]] = {
     "image": (photo(),),
 }
 _OUTSIDE_STEP: Final = 0.01
-"""How far beyond its bounds a number is tried."""
+"""Distance from its bounds at which a number is tried."""
 
 
 def _fields() -> Iterator[Any]:
-    """Endpoint, name and description of each field, marked with what is said of it."""
+    """Yields endpoint, name and description of each field, marked with its sentence."""
     for endpoint, spec in ENDPOINTS.items():
         tool = endpoint.rpartition("/")[2] + ": " if endpoint.startswith("gen-tools/") else ""
         section = "Decided: video" if endpoint == "gen-3-video" else spec["section"]
@@ -48,38 +48,40 @@ def _fields() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("endpoint", "name", "spec"), list(_fields()))
-def test_a_field_takes_what_is_said_and_no_more(server: ServerUnderTest, endpoint: str, name: str, spec: Json) -> None:
-    beside = spec.get("beside", {})
+def test_field_accepts_exactly_its_documented_values(
+    server: ServerUnderTest, endpoint: str, name: str, spec: Json
+) -> None:
+    beside = spec.get("with", {})
     if spec.get("required"):
-        server.refuses(endpoint, without=name, **beside)
+        server.expect_rejected(endpoint, without=name, **beside)
     for value in _iter_invalid(endpoint, spec):
-        server.refuses(endpoint, name, **beside | {name: value})
+        server.expect_rejected(endpoint, name, **beside | {name: value})
     for value in _iter_valid(server, spec):
         paired = {spec["paired"]: None} if value is None and "paired" in spec else beside
-        server.takes(endpoint, gated=spec.get("gated", False), **paired | {name: value})
+        server.expect_accepted(endpoint, needs_approval=spec.get("needs_approval", False), **paired | {name: value})
 
 
 def _iter_invalid(endpoint: str, spec: Json) -> Iterator[Any]:
-    yield from (*_WRONG[spec["kind"]], *spec.get("refuses", ()))
-    multiple = spec.get("of", 1)
+    yield from (*_WRONG[spec["kind"]], *spec.get("rejects", ()))
+    multiple = spec.get("multiple_of", 1)
     step = _OUTSIDE_STEP if spec["kind"] == "number" else multiple
-    if "least" in spec:
-        yield spec["least"] - step
-    if "most" in spec:
-        yield spec["most"] + step
+    if "minimum" in spec:
+        yield spec["minimum"] - step
+    if "maximum" in spec:
+        yield spec["maximum"] + step
     if multiple > 1:
-        yield spec["least"] + 1
-    # A tuned model that does not exist is told before images are looked at.
-    if least(endpoint).get("finetune_id") != NO_FINETUNE:
+        yield spec["minimum"] + 1
+    # An unknown adapter is rejected before images are read.
+    if minimal_body(endpoint).get("finetune_id") != NO_FINETUNE:
         yield from spec.get("unfit", [NO_IMAGE] if spec["kind"] == "image" else ())
 
 
 def _iter_valid(server: ServerUnderTest, spec: Json) -> Iterator[Any]:
-    yield from (spec[bound] for bound in ("least", "most") if bound in spec)
-    yield from (*spec.get("takes", ()), *_RIGHT.get(spec["kind"], ()))
-    if spec["kind"] == "integer" and not spec.keys() & {"least", "most", "takes"}:
+    yield from (spec[bound] for bound in ("minimum", "maximum") if bound in spec)
+    yield from (*spec.get("accepts", ()), *_RIGHT.get(spec["kind"], ()))
+    if spec["kind"] == "integer" and not spec.keys() & {"minimum", "maximum", "accepts"}:
         yield 42
-    if spec["kind"] == "hook" and (hook := server.hook()):
+    if spec["kind"] == "hook" and (hook := server.new_hook()):
         yield hook
     if spec.get("nullable"):
         yield None

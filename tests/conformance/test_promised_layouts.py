@@ -1,4 +1,4 @@
-"""Prompts that end with a JSON array which says where things go."""
+"""Layouts: prompts that end with a JSON array of boxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMS: Final[dict[str, Json]] = {
 
 
 def _request(changes: Json) -> Json:
-    """With as many references as the edit forms need."""
+    """Returns a body with the layout and as many references as its edit forms need."""
     forms = {name: _FORMS.get(name.split()[0]) for name in changes}
     rows = [
         change if form is None else form | change for form, change in zip(forms.values(), changes.values(), strict=True)
@@ -34,21 +34,21 @@ def _mark(rule: Json) -> Any:
 
 
 @pytest.mark.parametrize("rule", [_mark(rule) for rule in RULES["layouts"]])
-def test_a_layout_is_taken_or_refused(server: ServerUnderTest, rule: Json) -> None:
-    if "taken" in rule:
-        server.takes(KLEIN, **_request(rule["taken"]))
+def test_layout_is_accepted_or_rejected(server: ServerUnderTest, rule: Json) -> None:
+    if "accepted" in rule:
+        server.expect_accepted(KLEIN, **_request(rule["accepted"]))
     else:
-        assert server.refuses(KLEIN, "prompt", **_request(rule["refused"]))["loc"] == ["body", "prompt"]
+        assert server.expect_rejected(KLEIN, "prompt", **_request(rule["rejected"]))["loc"] == ["body", "prompt"]
 
 
 @promise(_DECIDED, "text that does not parse as an array is plain text")
 @pytest.mark.parametrize("prompt", ["a sign that says [open", "a room [with {curly} words]"])
-def test_other_brackets_are_text(server: ServerUnderTest, prompt: str) -> None:
-    server.takes(KLEIN, prompt=prompt)
+def test_text_in_brackets_is_no_layout(server: ServerUnderTest, prompt: str) -> None:
+    server.expect_accepted(KLEIN, prompt=prompt)
 
 
 @pytest.mark.needs("results")
 @promise(_DECIDED, "The text reaches the model unchanged")
-def test_the_prompt_stays_as_it_is(server: ServerUnderTest) -> None:
+def test_layout_stays_in_the_prompt(server: ServerUnderTest) -> None:
     prompt = _request({"new": {}})["prompt"]
     assert server.run_task(prompt=prompt)["result"]["prompt"] == prompt

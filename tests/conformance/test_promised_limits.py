@@ -1,4 +1,4 @@
-"""The table of limits, and what keeps one project from taking everything."""
+"""The table of limits, and the limit of active tasks."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from typing import Final
 
 import pytest
 from sent_images import photo, plain
-from server_under_test import KLEIN, RULES, VIDEO, Json, ServerUnderTest, detail, least
+from server_under_test import KLEIN, RULES, VIDEO, Json, ServerUnderTest, error_detail, minimal_body
 from support.promises import promise
 
 _SECTION: Final = "Limits"
 _MANY: Final = 40
-"""Tasks that a project may hardly have at a time."""
+"""More active tasks than most projects may have."""
 
 
 @pytest.mark.parametrize(
     "rule", [pytest.param(rule, marks=promise(_SECTION, rule["says"]), id=rule["says"]) for rule in RULES["limits"]]
 )
-def test_what_is_beyond_a_limit_is_refused(server: ServerUnderTest, rule: Json) -> None:
-    server.refuses(rule["endpoint"], next(iter(rule["refuses"])), **rule["refuses"])
+def test_value_beyond_a_limit_is_rejected(server: ServerUnderTest, rule: Json) -> None:
+    server.expect_rejected(rule["endpoint"], next(iter(rule["rejects"])), **rule["rejects"])
 
 
 @promise(_SECTION, "Video keyframes: 1 to 10: `i2v`")
 @pytest.mark.parametrize("count", [0, 11])
-def test_keyframes_are_counted(server: ServerUnderTest, count: int) -> None:
+def test_number_of_keyframes_is_limited(server: ServerUnderTest, count: int) -> None:
     body = {"mode": "i2v", "prompt": "waves", "keyframes": [photo()] * count}
-    server.refuses(VIDEO, "keyframes", **body, without="draft")
+    server.expect_rejected(VIDEO, "keyframes", **body, without="draft")
 
 
 @promise(_SECTION, "2 MP (vto-v1)")
 @promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
-def test_large_inputs_are_scaled_for_the_first_try_on(server: ServerUnderTest) -> None:
-    server.takes("gen-tools/vto-v1", person=plain(2100, 2100))
+def test_first_try_on_accepts_large_images(server: ServerUnderTest) -> None:
+    server.expect_accepted("gen-tools/vto-v1", person=plain(2100, 2100))
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_large_inputs_are_scaled_for_the_first_try_on(server: ServerUnderTest) -
         pytest.param("gen-kontext-pro", 4, marks=promise(_SECTION, "Input images: up to 4: endpoint 4")),
     ],
 )
-def test_several_images_are_taken(server: ServerUnderTest, endpoint: str, count: int) -> None:
+def test_all_image_fields_are_read(server: ServerUnderTest, endpoint: str, count: int) -> None:
     names = ["input_image", *(f"input_image_{number}" for number in range(2, count + 1))]
     several: Json = dict.fromkeys(names, photo())
-    server.takes(endpoint, **several)
-    server.refuses(endpoint, **{names[-1]: "no image"})
+    server.expect_accepted(endpoint, **several)
+    server.expect_rejected(endpoint, **{names[-1]: "no image"})
 
 
 @promise(
@@ -57,12 +57,12 @@ def test_several_images_are_taken(server: ServerUnderTest, endpoint: str, count:
     "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: each "
     "says which, with `Retry-After`",
 )
-def test_too_many_tasks_are_refused(server: ServerUnderTest) -> None:
-    body = least(KLEIN) | {"width": 1024, "height": 1024, "steps": 16}
+def test_too_many_active_tasks_are_rejected(server: ServerUnderTest) -> None:
+    body = minimal_body(KLEIN) | {"width": 1024, "height": 1024, "steps": 16}
     for _ in range(_MANY):
-        response = server.submit(KLEIN, body, patiently=False)
+        response = server.submit(KLEIN, body, retry=False)
         if response.status_code != 200:
-            detail(response, 429)
+            error_detail(response, 429)
             assert response.headers["retry-after"].isdigit()
             return
     pytest.skip(f"this project may have {_MANY} tasks at a time")

@@ -16,11 +16,11 @@ _GET: Final = "13. get_result"
 _DECIDED: Final = "Decided: polling"
 _KEYS: Final = {"id", "status", "result", "progress", "details", "preview"}
 _SLACK_S: Final = 5.0
-"""What a slow network or a busy server may add."""
+"""Seconds that a slow network or a busy server may add."""
 
 
-def _waiting(server: ServerUnderTest) -> str:
-    """The id of a task that goes on for a while."""
+def _create_slow_task(server: ServerUnderTest) -> str:
+    """Submits a task that takes a while. Returns its id."""
     return server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
 
 
@@ -30,7 +30,7 @@ def _waiting(server: ServerUnderTest) -> str:
 @promise(_DECIDED, "no key needed: the UUID is the capability.")
 @promise(_DECIDED, "A key that is sent is ignored")
 @promise(_DECIDED, "200 for every known task whatever its status")
-def test_a_known_task_is_told_of_without_a_key(server: ServerUnderTest) -> None:
+def test_polling_needs_no_key(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
     polls = [
         server.poll(reply["id"]),
@@ -50,8 +50,8 @@ def test_a_known_task_is_told_of_without_a_key(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "null until `Ready`.")
 @promise(_DECIDED, 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
 @promise(_DECIDED, "`Retry-After` while not terminal")
-def test_a_waiting_task(server: ServerUnderTest) -> None:
-    response = server.poll(_waiting(server))
+def test_waiting_task_has_no_result(server: ServerUnderTest) -> None:
+    response = server.poll(_create_slow_task(server))
     task = response.json()
     assert set(task) >= _KEYS
     if task["status"] == "Ready":
@@ -67,7 +67,7 @@ def test_a_waiting_task(server: ServerUnderTest) -> None:
 @pytest.mark.parametrize(
     "task_id", [str(uuid.UUID(int=7, version=4)), "", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
 )
-def test_unknown_tasks_are_404_at_once(server: ServerUnderTest, task_id: str) -> None:
+def test_unknown_task_is_404_at_once(server: ServerUnderTest, task_id: str) -> None:
     response = server.poll(task_id, params={"wait": 60})
     assert response.status_code == 404
     assert response.json() == {**dict.fromkeys(_KEYS), "id": task_id, "status": "Task not found"}
@@ -77,7 +77,7 @@ def test_unknown_tasks_are_404_at_once(server: ServerUnderTest, task_id: str) ->
 @promise(_GET, "Returns the result response described above, or the validation error body on 422.")
 @promise(_DECIDED, "`id`, required (missing: 422).")
 @promise(_DECIDED, "Optional `wait` (seconds, 0 to 60)")
-def test_queries_that_are_refused(server: ServerUnderTest) -> None:
+def test_invalid_queries_are_rejected(server: ServerUnderTest) -> None:
     for query in ({}, {"id": "x" * 65}):
         assert "id" in problems(server.get("/v1/get_result", key="", params=query))[0]["loc"]
     for wait in ("-1", "60.5", "inf", "nan", "soon", ""):
@@ -86,13 +86,13 @@ def test_queries_that_are_refused(server: ServerUnderTest) -> None:
 
 @needs("results")
 @promise(_DECIDED, "answer as soon as the task is terminal, or when the wait is over, whichever is first")
-def test_a_poll_may_wait(server: ServerUnderTest) -> None:
-    began = time.monotonic()
+def test_poll_waits_for_the_end(server: ServerUnderTest) -> None:
+    start = time.monotonic()
     server.poll(server.run_task()["id"], params={"wait": 30})
-    assert time.monotonic() - began < _SLACK_S
-    waiting, began = _waiting(server), time.monotonic()
-    task = server.poll(waiting, params={"wait": 1}).json()
-    took = time.monotonic() - began
+    assert time.monotonic() - start < _SLACK_S
+    slow, start = _create_slow_task(server), time.monotonic()
+    task = server.poll(slow, params={"wait": 1}).json()
+    took = time.monotonic() - start
     assert took < 1 + _SLACK_S
     assert task["status"] == "Ready" or took >= 0.9
 
@@ -107,7 +107,7 @@ def test_a_poll_may_wait(server: ServerUnderTest) -> None:
     '`details`: null; `{"Moderation Reasons": [..]}` when moderated; `{"error": "<what the client can act on>"}` on '
     "`Error`",
 )
-def test_a_ready_task(server: ServerUnderTest) -> None:
+def test_ready_task_has_result_and_cost(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
     task = server.wait_for_end(reply["id"])
     assert set(task) >= _KEYS
@@ -120,7 +120,7 @@ def test_a_ready_task(server: ServerUnderTest) -> None:
 @needs("results")
 @promise(_DECIDED, "`progress`: 0.0 to 1.0, never falls; null when not known")
 def test_progress_never_falls(server: ServerUnderTest) -> None:
-    polls = [response.json() for response in server.answers(_waiting(server))]
+    polls = [response.json() for response in server.poll_until_end(_create_slow_task(server))]
     progress = [task["progress"] for task in polls if task["progress"] is not None]
     assert progress == sorted(progress)
     assert 0 <= progress[0] <= progress[-1] <= 1
@@ -129,7 +129,7 @@ def test_progress_never_falls(server: ServerUnderTest) -> None:
 
 @needs("results")
 @promise(_DECIDED, "`ETag` and 304")
-def test_polls_can_be_conditional(server: ServerUnderTest) -> None:
+def test_unchanged_poll_is_304(server: ServerUnderTest) -> None:
     task = server.run_task()
     tag = server.poll(task["id"]).headers["etag"]
     again = server.poll(task["id"], headers={"If-None-Match": tag})

@@ -1,4 +1,4 @@
-"""What becomes of a task, what its result tells, and the file that it leads to."""
+"""Statuses of tasks, their results and files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NEXT: Final = {
     "Reasoning": {"Pending", "Generating"} | TERMINAL,
     "Generating": {"Pending"} | TERMINAL,
 }
-"""Which may follow which; the way back to `Pending` is that of a worker that was lost."""
+"""Allowed next statuses. A task returns to `Pending` when its worker is lost."""
 _STRICT_CLIENT: Final = "ai/7.0.173 ai-sdk/provider-utils/5.0.40 runtime/node.js/v20.19.0"
-"""As the AI SDK sends it, which rejects statuses that it does not know."""
+"""User agent of the AI SDK, which rejects unknown statuses."""
 _FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance": 0}
 
 
@@ -34,13 +34,13 @@ _FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance":
     "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
 )
 @promise(_DECIDED, "A terminal status never changes")
-def test_statuses_follow_each_other(server: ServerUnderTest) -> None:
+def test_statuses_follow_the_documented_order(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
-    polls = [response.json() for response in server.answers(reply["id"])]
+    polls = [response.json() for response in server.poll_until_end(reply["id"])]
     statuses = [task["status"] for task in polls]
     assert set(statuses) <= WAITING | TERMINAL
     assert statuses[0] in WAITING
-    assert "Reasoning" not in statuses, "neither prompt nor ratio is open"
+    assert "Reasoning" not in statuses, "the request fixes prompt and ratio"
     assert all(before == after or after in _NEXT[before] for before, after in pairwise(statuses))
     assert statuses[-1] == "Ready"
     assert polls[-1]["result"] is not None
@@ -50,7 +50,7 @@ def test_statuses_follow_each_other(server: ServerUnderTest) -> None:
 @promise(_STATES, "`Request Moderated`: Input was flagged at submission")
 @promise(_STATES, "Both moderated states carry `Moderation Reasons` in `details`.")
 @promise("Errors", "Moderation outcomes are not HTTP errors")
-def test_inputs_are_moderated(server: ServerUnderTest) -> None:
+def test_forbidden_prompt_is_moderated(server: ServerUnderTest) -> None:
     task = server.wait_for_end(server.create_task(KLEIN, _FORBIDDEN)["id"])
     if task["status"] == "Ready":
         pytest.skip("this server's moderation lets the prompt pass")
@@ -66,9 +66,9 @@ def test_inputs_are_moderated(server: ServerUnderTest) -> None:
     "`basic`: `Reasoning` and `Generating` reported as `Pending`, because some published clients reject strings they "
     "don't know.",
 )
-def test_strict_clients_know_every_status(server: ServerUnderTest) -> None:
+def test_strict_client_gets_only_basic_statuses(server: ServerUnderTest) -> None:
     reply = server.create_task("gen-kontext-pro")
-    for response in server.answers(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
+    for response in server.poll_until_end(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
         assert response.json()["status"] in TERMINAL | {"Pending"}
         assert "user-agent" in response.headers["vary"].lower()
 
@@ -80,7 +80,7 @@ def test_strict_clients_know_every_status(server: ServerUnderTest) -> None:
 @promise(_DECIDED, "epoch seconds; `duration` is processing seconds")
 @promise(_DECIDED, "`prompt` is the one really used (after upsampling).")
 @promise(_DECIDED, "A key with no value is left out, never null.")
-def test_the_parts_of_a_result(server: ServerUnderTest) -> None:
+def test_result_has_the_documented_fields(server: ServerUnderTest) -> None:
     result: Json = server.run_task()["result"]
     assert isinstance(result["sample"], str)
     assert result["prompt"].startswith("a red circle")
@@ -93,8 +93,8 @@ def test_the_parts_of_a_result(server: ServerUnderTest) -> None:
 
 
 @promise("Common field types", "reproducibility")
-def test_seeds_make_the_same_image(server: ServerUnderTest) -> None:
-    # The second request differs by what does not show, so that no task is shared.
+def test_same_seed_makes_the_same_image(server: ServerUnderTest) -> None:
+    # `user` differs, so that `run_task` makes two tasks.
     tasks = [server.run_task(seed=7, output_format="png", user=f"conformance-{number}") for number in (1, 2)]
     assert [task["result"]["seed"] for task in tasks] == [7, 7]
     one, other = (open_image(server.download(task)).convert("RGB").tobytes() for task in tasks)
@@ -103,32 +103,32 @@ def test_seeds_make_the_same_image(server: ServerUnderTest) -> None:
 
 @promise(_KLEIN, "`output_format`: string: `jpeg`")
 @promise(_KLEIN, "Exact width in pixels")
-def test_an_image_is_a_jpeg_of_the_size_asked_for(server: ServerUnderTest) -> None:
+def test_image_has_the_requested_size(server: ServerUnderTest) -> None:
     image = open_image(server.download(server.run_task()))
     assert (image.format, image.size) == ("JPEG", (64, 64))
 
 
 @promise(_KLEIN, "First item is the image being edited and sets the default output size")
-def test_references_set_the_size(server: ServerUnderTest) -> None:
+def test_reference_sets_the_size(server: ServerUnderTest) -> None:
     task = server.run_task(images=[photo(128, 80)], width=None, height=None)
     width, height = open_image(server.download(task)).size
     assert abs(width / height - 1.6) < 0.1
 
 
 @promise("5. gen-pro", "`width`: integer: 1024")
-def test_pro_has_a_size_by_default(server: ServerUnderTest) -> None:
+def test_pro_has_a_default_size(server: ServerUnderTest) -> None:
     reply = server.submit("gen-pro", {"prompt": "a red circle", "steps": 1}).json()
     assert open_image(server.download(server.wait_for_end(reply["id"]))).size == (1024, 768)
 
 
 @promise(_DECIDED, "absolute URL, same origin as `polling_url` for the local store")
 @promise(_DECIDED, "signed query, no header needed, CORS open, right `Content-Type`, range requests")
-def test_links_open_files(server: ServerUnderTest) -> None:
+def test_result_link_serves_the_file(server: ServerUnderTest) -> None:
     link = server.run_task()["result"]["sample"]
     response = server.get(link, key="", headers={"Origin": "https://example.com"})
     assert (response.status_code, response.headers["content-type"]) == (200, "image/jpeg")
     part = server.get(link, key="", headers={"Range": "bytes=0-3"})
     assert (part.status_code, part.content) == (206, response.content[:4])
-    if same_origin(link, server.base_url):  # else results are at an object store
+    if same_origin(link, server.base_url):  # otherwise an object store serves results
         assert response.headers["access-control-allow-origin"] == "*"
         assert server.get(link.partition("?")[0], key="").status_code in (401, 403)

@@ -1,4 +1,4 @@
-"""What is answered when a task is submitted, and when it is submitted again."""
+"""Responses to submissions, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from server_under_test import (
     KLEIN,
     SUBMITTED,
     ServerUnderTest,
-    detail,
+    error_detail,
     is_number,
-    least,
+    minimal_body,
     problems,
     same_origin,
 )
@@ -45,7 +45,7 @@ _PARALLEL: Final = 5
         for name in SUBMITTED
     ],
 )
-def test_every_endpoint_answers_as_described(server: ServerUnderTest, endpoint: str) -> None:
+def test_submission_response_has_the_documented_fields(server: ServerUnderTest, endpoint: str) -> None:
     reply = server.create_task(endpoint)
     assert set(reply) == {"id", "polling_url", *_AMOUNTS}
     amounts = [reply[name] for name in _AMOUNTS]
@@ -62,12 +62,12 @@ def test_every_endpoint_answers_as_described(server: ServerUnderTest, endpoint: 
 @promise(_DECIDED, "UUIDv4 string")
 @promise(_DECIDED, "absolute, `{public_base}/v1/get_result?id=<id>`")
 @promise(_DECIDED, "Same origin as the client used")
-def test_a_task_has_an_id_of_its_own_and_an_address(server: ServerUnderTest) -> None:
+def test_task_has_an_id_and_polling_url(server: ServerUnderTest) -> None:
     reply, other = server.create_task(KLEIN), server.create_task(KLEIN)
     assert reply["id"] != other["id"]
     assert str(UUID(reply["id"], version=4)) == reply["id"]
     url = urlsplit(reply["polling_url"])
-    assert same_origin(reply["polling_url"], server.base_url), "unless another public URL is configured"
+    assert same_origin(reply["polling_url"], server.base_url), "is another public URL configured?"
     assert url.path.endswith("/v1/get_result")
     assert parse_qs(url.query)["id"] == [reply["id"]]
     assert server.get(reply["polling_url"]).json()["id"] == reply["id"]
@@ -77,13 +77,13 @@ def test_a_task_has_an_id_of_its_own_and_an_address(server: ServerUnderTest) -> 
 def test_bodies_are_json(server: ServerUnderTest) -> None:
     refused = server.post(f"/v1/{KLEIN}", content=b"{ no JSON", headers={"content-type": "application/json"})
     assert refused.status_code == 422
-    for response in (refused, server.submit(KLEIN, least(KLEIN))):
+    for response in (refused, server.submit(KLEIN, minimal_body(KLEIN))):
         assert response.headers["content-type"].startswith("application/json")
 
 
 @promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
 @pytest.mark.parametrize(("width", "height"), [(1024, 1024), (1280, 720)])
-def test_megapixels_are_of_two_to_the_twentieth(server: ServerUnderTest, width: int, height: int) -> None:
+def test_megapixel_has_1048576_pixels(server: ServerUnderTest, width: int, height: int) -> None:
     reply = server.create_task(KLEIN, {"width": width, "height": height})
     assert reply["output_mp"] == round(width * height / 2**20, 2)
 
@@ -92,8 +92,8 @@ def test_megapixels_are_of_two_to_the_twentieth(server: ServerUnderTest, width: 
 @promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
 @promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url`')
 @pytest.mark.parametrize("endpoint", SUBMITTED)
-def test_with_a_webhook_more_is_told(server: ServerUnderTest, endpoint: str) -> None:
-    hook = server.hook()
+def test_webhook_adds_status_and_url_to_response(server: ServerUnderTest, endpoint: str) -> None:
+    hook = server.new_hook()
     reply = server.create_task(endpoint, {"webhook_url": hook})
     assert set(reply) == {"id", "polling_url", *_AMOUNTS, "status", "webhook_url"}
     assert (reply["status"], reply["webhook_url"]) == ("Pending", hook)
@@ -101,11 +101,11 @@ def test_with_a_webhook_more_is_told(server: ServerUnderTest, endpoint: str) -> 
 
 @promise(_DECIDED, '404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize("path", ["/v1/gen-of-no-model", "/v1/gen-tools/no-tool-v1"])
-def test_unknown_paths_are_not_found(server: ServerUnderTest, path: str) -> None:
-    assert detail(server.post(path, {"prompt": "x"}), 404).startswith("Not Found")
+def test_unknown_endpoint_is_404(server: ServerUnderTest, path: str) -> None:
+    assert error_detail(server.post(path, {"prompt": "x"}), 404).startswith("Not Found")
 
 
-# The same request again
+# Idempotency keys
 
 
 def _new_key() -> dict[str, str]:
@@ -115,20 +115,20 @@ def _new_key() -> dict[str, str]:
 @promise(_DECIDED, "Same key and same body within 24 h: the first response again, one task.")
 @promise(_DECIDED, "Same key, other body: 422.")
 @promise(_DECIDED, "`Idempotency-Key` header: optional.")
-def test_a_repetition_gets_the_first_response(server: ServerUnderTest) -> None:
+def test_idempotency_key_returns_the_first_response(server: ServerUnderTest) -> None:
     key = _new_key()
     first = server.create_task(KLEIN, headers=key)
     assert server.create_task(KLEIN, headers=key) == first
-    problems(server.submit(KLEIN, least(KLEIN) | {"prompt": "a blue circle"}, headers=key))
+    problems(server.submit(KLEIN, minimal_body(KLEIN) | {"prompt": "a blue circle"}, headers=key))
     assert server.create_task(KLEIN, headers=_new_key())["id"] != first["id"]
 
 
 @promise(_DECIDED, "N parallel submits with one key make one task")
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
-def test_parallel_submissions_make_one_task(server: ServerUnderTest) -> None:
+def test_parallel_submissions_with_one_key_make_one_task(server: ServerUnderTest) -> None:
     key = _new_key()
     with ThreadPoolExecutor(_PARALLEL) as threads:
-        futures = [threads.submit(server.submit, KLEIN, least(KLEIN), headers=key) for _ in range(_PARALLEL)]
+        futures = [threads.submit(server.submit, KLEIN, minimal_body(KLEIN), headers=key) for _ in range(_PARALLEL)]
     responses = [each.result() for each in futures]
     assert all(each.status_code in (200, 409) for each in responses)
     assert len({each.json()["id"] for each in responses if each.status_code == 200}) == 1

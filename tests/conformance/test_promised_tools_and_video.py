@@ -1,4 +1,4 @@
-"""The tools, and the modes of the video endpoint: what their fields mean together, and what comes of them."""
+"""Tool endpoints, and the modes of the video endpoint."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
     _TOOLS,
     "Prompt-free removal of masked content from an image; input is an image and a binary mask; optional edge expansion",
 )
-def test_erasing_needs_an_image_and_a_mask(server: ServerUnderTest) -> None:
-    server.takes("gen-tools/erase-v1")
-    server.refuses("gen-tools/erase-v1", without="image")
-    server.refuses("gen-tools/erase-v1", without="mask")
+def test_erase_needs_image_and_mask(server: ServerUnderTest) -> None:
+    server.expect_accepted("gen-tools/erase-v1")
+    server.expect_rejected("gen-tools/erase-v1", without="image")
+    server.expect_rejected("gen-tools/erase-v1", without="mask")
 
 
 @promise(_TOOLS, "Extends an image beyond its borders; no prompt; direct `width` / `height`")
@@ -32,25 +32,25 @@ def test_erasing_needs_an_image_and_a_mask(server: ServerUnderTest) -> None:
 @promise(_TOOLS, "`mode` parameter with values `fast` and `high` (default `high`)")
 @promise(_TOOLS, "up to 4 MP output; both modes share request fields and response format")
 @promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
-def test_outpainting(server: ServerUnderTest) -> None:
-    server.takes(OUTPAINTING, reference_offset_x=0, reference_offset_y=32)
-    server.refuses(OUTPAINTING, without="width")
-    server.refuses(OUTPAINTING, prompt="a field")
+def test_outpainting_fields(server: ServerUnderTest) -> None:
+    server.expect_accepted(OUTPAINTING, reference_offset_x=0, reference_offset_y=32)
+    server.expect_rejected(OUTPAINTING, without="width")
+    server.expect_rejected(OUTPAINTING, prompt="a field")
     for mode in ("fast", "high"):
-        server.takes(OUTPAINTING, mode=mode, width=2048, height=2048)
-    server.refuses(OUTPAINTING, width=2064, height=2048)
-    server.refuses(OUTPAINTING, "reference_offset_x", "width", "input_image", reference_offset_x=-8)
-    server.takes(OUTPAINTING, reference_offset_x=-8, auto_crop=True)
+        server.expect_accepted(OUTPAINTING, mode=mode, width=2048, height=2048)
+    server.expect_rejected(OUTPAINTING, width=2064, height=2048)
+    server.expect_rejected(OUTPAINTING, "reference_offset_x", "width", "input_image", reference_offset_x=-8)
+    server.expect_accepted(OUTPAINTING, reference_offset_x=-8, auto_crop=True)
 
 
 @promise(_TOOLS, "Same request and response format as `vto-v1`; inputs up to 4 MP used as-is")
-def test_the_second_try_on_takes_more(server: ServerUnderTest) -> None:
-    server.takes("gen-tools/vto-v2", person=plain(2000, 2000))
+def test_second_try_on_accepts_4_megapixels(server: ServerUnderTest) -> None:
+    server.expect_accepted("gen-tools/vto-v2", person=plain(2000, 2000))
 
 
 @needs("results")
 @promise(_TOOLS, "result follows the model image's resolution")
-def test_a_try_on_has_the_persons_size(server: ServerUnderTest) -> None:
+def test_try_on_keeps_the_persons_size(server: ServerUnderTest) -> None:
     assert open_image(server.download(server.run_task("gen-tools/vto-v2", person=photo(128, 160)))).size == (128, 160)
 
 
@@ -64,7 +64,7 @@ def test_deblurring_keeps_the_size(server: ServerUnderTest) -> None:
 
 
 def _get_error_fields(server: ServerUnderTest, **body: Any) -> set[str]:
-    """What is wrong with a request, by the last part of every location."""
+    """Returns the last part of each location in a request's 422."""
     return {entry["loc"][-1] for entry in problems(server.submit(VIDEO, body))}
 
 
@@ -83,21 +83,21 @@ def _get_error_fields(server: ServerUnderTest, **body: Any) -> set[str]:
         ("draft_enhance", {"draft_cache"}),
     ],
 )
-def test_there_are_four_modes(server: ServerUnderTest, mode: str, missing: set[str]) -> None:
+def test_each_video_mode_needs_its_fields(server: ServerUnderTest, mode: str, missing: set[str]) -> None:
     assert _get_error_fields(server, mode=mode) == missing
     assert _get_error_fields(server, mode=mode, unknown=7, safety_tolerance=9) >= missing | {"unknown"}
 
 
 @promise(_VIDEO, "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
-def test_durations_are_limited(server: ServerUnderTest) -> None:
+def test_video_duration_is_limited(server: ServerUnderTest) -> None:
     assert "duration" in _get_error_fields(server, **_V2V, start_video="x", duration=16)
     assert "duration" in _get_error_fields(server, mode="t2v", prompt="waves", duration=21)
     assert "duration" in _get_error_fields(server, **_I2V | {"keyframes": [photo()], "duration": 21})
-    server.takes(VIDEO, duration=20)
+    server.expect_accepted(VIDEO, duration=20)
 
 
 @promise(_DECIDED, "A union discriminated by `mode`, strict.")
-def test_videos_are_strict(server: ServerUnderTest) -> None:
+def test_video_rejects_unknown_fields(server: ServerUnderTest) -> None:
     assert _get_error_fields(server, prompt="waves") == {"mode"}
     assert _get_error_fields(server, mode="t3v", prompt="waves") == {"mode"}
     assert _get_error_fields(server, mode="t2v", prompt="waves", unknown=7, keyframes=[photo()]) == {
@@ -111,16 +111,16 @@ def test_videos_are_strict(server: ServerUnderTest) -> None:
     "`keyframes`: req: 1 to 10 images (string or array of strings), or `[seconds, image]` pairs in time order; no "
     "mixing.",
 )
-def test_keyframes_have_their_forms(server: ServerUnderTest) -> None:
+def test_keyframes_are_images_or_timed_pairs(server: ServerUnderTest) -> None:
     for keyframes in (photo(), [photo(), photo()], [[0, photo()], [3, photo()]]):
-        server.takes(VIDEO, **_I2V | {"keyframes": keyframes, "draft": False})
+        server.expect_accepted(VIDEO, **_I2V | {"keyframes": keyframes, "draft": False})
     for wrong in ([[3, photo()], [1, photo()]], [photo(), [3, photo()]]):
-        server.refuses(VIDEO, "keyframes", **_I2V | {"keyframes": wrong, "draft": False})
+        server.expect_rejected(VIDEO, "keyframes", **_I2V | {"keyframes": wrong, "draft": False})
 
 
 @promise(_DECIDED, "`start_video`: req: URL or base64 mp4, at most 50 MB")
 @promise(_DECIDED, "`draft_cache`: req: the draft's URL or task id")
-def test_what_a_video_begins_with_has_to_be_one(server: ServerUnderTest) -> None:
+def test_start_video_and_draft_must_be_valid(server: ServerUnderTest) -> None:
     assert "start_video" in _get_error_fields(server, **_V2V)
     assert "start_video" in _get_error_fields(server, **_V2V, start_video=photo())
     assert "draft_cache" in _get_error_fields(server, mode="draft_enhance")
@@ -133,7 +133,7 @@ def test_what_a_video_begins_with_has_to_be_one(server: ServerUnderTest) -> None
 @promise(_DECIDED, "Output: exactly 24 x duration frames, mp4")
 @promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
 @promise(_DECIDED, "keeps seed, prompt plan and latents for `draft_enhance`")
-def test_a_draft_is_made_and_can_be_enhanced(server: ServerUnderTest) -> None:
+def test_draft_can_be_enhanced(server: ServerUnderTest) -> None:
     reply = server.create_task(VIDEO)
     assert reply["cost"] is reply["output_mp"] is None
     task = server.wait_for_end(reply["id"])

@@ -1,4 +1,4 @@
-"""What fields of several endpoints have in common, and what they mean together."""
+"""Fields that several endpoints share, and their combinations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from sent_images import cut_out, make_rotated, make_truncated, mask, open_image, photo, plain
-from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, least, problems
+from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, minimal_body, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
@@ -20,35 +20,35 @@ _DECIDED: Final = "Decided: submission"
 @promise(_COMMON, "`seed`: integer or null, reproducibility; random when omitted.")
 @promise(_COMMON, "`output_format`: enumerated string or null.")
 @promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
-def test_common_types(server: ServerUnderTest) -> None:
+def test_common_fields_have_their_types(server: ServerUnderTest) -> None:
     for url in ("", "http://127.0.0.1/".ljust(2084, "x"), "not a uri"):
-        server.refuses("gen-pro", webhook_url=url)
-    server.refuses("gen-pro", webhook_secret=7)
-    server.refuses("gen-pro", seed="seven")
-    server.refuses("gen-kontext-pro", output_format="bmp")
-    server.refuses("gen-2-pro-preview", input_image={"url": "x"})
-    server.takes("gen-pro", webhook_url=None, webhook_secret=None, seed=None, output_format=None)
-    server.takes("gen-pro", webhook_secret="a secret")
-    server.takes("gen-2-pro-preview", input_image=photo())
+        server.expect_rejected("gen-pro", webhook_url=url)
+    server.expect_rejected("gen-pro", webhook_secret=7)
+    server.expect_rejected("gen-pro", seed="seven")
+    server.expect_rejected("gen-kontext-pro", output_format="bmp")
+    server.expect_rejected("gen-2-pro-preview", input_image={"url": "x"})
+    server.expect_accepted("gen-pro", webhook_url=None, webhook_secret=None, seed=None, output_format=None)
+    server.expect_accepted("gen-pro", webhook_secret="a secret")
+    server.expect_accepted("gen-2-pro-preview", input_image=photo())
 
 
 @promise(_KLEIN, "`width` x `height` at most 16822272 pixels")
 @promise(_KLEIN, "Exact width in pixels; set together with `height`")
-def test_klein_has_a_largest_area(server: ServerUnderTest) -> None:
-    server.takes(KLEIN, width=6256, height=2688)
-    server.refuses(KLEIN, width=6256, height=2704)
+def test_klein_limits_the_area(server: ServerUnderTest) -> None:
+    server.expect_accepted(KLEIN, width=6256, height=2688)
+    server.expect_rejected(KLEIN, width=6256, height=2704)
 
 
 @promise(_KLEIN, "Ignored when `width` and `height` are set")
 @promise(_KLEIN, "Omitted: `1k` for text-to-image")
-def test_klein_makes_a_megapixel_where_no_size_is_set(server: ServerUnderTest) -> None:
+def test_klein_defaults_to_a_megapixel(server: ServerUnderTest) -> None:
     small = server.create_task(KLEIN, {"aspect_ratio": "21:9", "resolution": "4k"})
     usual = server.create_task(KLEIN, {"width": None, "height": None, "aspect_ratio": "1:1"})
     assert small["output_mp"] < 0.1 < 0.9 <= usual["output_mp"] <= 1.1
 
 
 @promise(_KLEIN, "Equal-area size tier.")
-def test_tiers_have_equal_areas(server: ServerUnderTest) -> None:
+def test_size_tiers_have_equal_areas(server: ServerUnderTest) -> None:
     tier = {"width": None, "height": None, "resolution": "768sq"}
     areas = [server.create_task(KLEIN, tier | {"aspect_ratio": each})["output_mp"] for each in ("1:1", "21:9", "1:2")]
     assert max(areas) - min(areas) <= 0.06
@@ -56,8 +56,8 @@ def test_tiers_have_equal_areas(server: ServerUnderTest) -> None:
 
 @promise(_KLEIN, "an unapproved level returns 422 together with the approved levels")
 @promise("Decided: errors", 'the validation entry carries `ctx: {"approved": [0, 1, ..]}`, and the message lists them')
-def test_unapproved_levels_are_told(server: ServerUnderTest) -> None:
-    response = server.submit(KLEIN, least(KLEIN) | {"safety_tolerance": 7})
+def test_unapproved_safety_level_lists_approved_ones(server: ServerUnderTest) -> None:
+    response = server.submit(KLEIN, minimal_body(KLEIN) | {"safety_tolerance": 7})
     if response.status_code == 200:
         pytest.skip("all levels are approved for this key")
     [entry] = [entry for entry in problems(response) if "safety_tolerance" in entry["loc"]]
@@ -73,27 +73,26 @@ def test_unapproved_levels_are_told(server: ServerUnderTest) -> None:
     "ignored on the gen-1/gen-2/kontext-style routes (real clients send `aspect_ratio` beside `width`/`height`, "
     "`guidance`, `user`, …)",
 )
-def test_what_does_not_exist_is_ignored(server: ServerUnderTest) -> None:
-    """A value that the field would refuse elsewhere passes."""
-    server.refuses("gen-2-max", transparent_bg="perhaps")
-    server.takes("gen-2-pro-preview", transparent_bg="perhaps", disable_pup="perhaps")
-    server.takes("gen-pro-1.0-canny-finetuned", preprocessed_image=7)
+def test_unknown_fields_are_ignored_on_older_endpoints(server: ServerUnderTest) -> None:
+    server.expect_rejected("gen-2-max", transparent_bg="perhaps")
+    server.expect_accepted("gen-2-pro-preview", transparent_bg="perhaps", disable_pup="perhaps")
+    server.expect_accepted("gen-pro-1.0-canny-finetuned", preprocessed_image=7)
     for name in ("gen-2-max", "gen-2-pro-preview", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill"):
-        server.takes(name, a_field_that_nobody_knows=7)
+        server.expect_accepted(name, a_field_that_nobody_knows=7)
 
 
 @promise(_DECIDED, "rejected with 422 (`extra_forbidden`) on `gen-3-*` and outpainting")
 @promise("Decided: tools", "outpainting rejects unknown fields.")
 @pytest.mark.parametrize("endpoint", [name for name, each in ENDPOINTS.items() if each.get("strict")])
-def test_unknown_fields_are_refused(server: ServerUnderTest, endpoint: str) -> None:
-    assert server.refuses(endpoint, a_field_that_nobody_knows=7)["type"] == "extra_forbidden"
+def test_strict_endpoint_rejects_unknown_fields(server: ServerUnderTest, endpoint: str) -> None:
+    assert server.expect_rejected(endpoint, a_field_that_nobody_knows=7)["type"] == "extra_forbidden"
 
 
 @promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
 @promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
-def test_masks_fit_or_are_in_the_image(server: ServerUnderTest) -> None:
-    server.takes("gen-pro-1.0-fill", image=cut_out(), mask=None)
-    server.refuses("gen-pro-1.0-fill", mask=mask(96, 72))
+def test_mask_must_fit_the_image(server: ServerUnderTest) -> None:
+    server.expect_accepted("gen-pro-1.0-fill", image=cut_out(), mask=None)
+    server.expect_rejected("gen-pro-1.0-fill", mask=mask(96, 72))
 
 
 @promise(
@@ -101,61 +100,61 @@ def test_masks_fit_or_are_in_the_image(server: ServerUnderTest) -> None:
     "`user` (string 1 to 256 or null: the caller's own end-user id, kept with the task, never shown to others)",
 )
 @pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-kontext-pro", "gen-pro"])
-def test_user_is_taken_everywhere(server: ServerUnderTest, endpoint: str) -> None:
-    server.refuses(endpoint, user="")
-    server.refuses(endpoint, user="x" * 257)
-    server.takes(endpoint, user="x" * 256)
-    server.takes(endpoint, user=None)
+def test_user_is_accepted_by_every_endpoint(server: ServerUnderTest, endpoint: str) -> None:
+    server.expect_rejected(endpoint, user="")
+    server.expect_rejected(endpoint, user="x" * 257)
+    server.expect_accepted(endpoint, user="x" * 256)
+    server.expect_accepted(endpoint, user=None)
 
 
 @promise(
     _DECIDED, "`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together"
 )
 @pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-2-pro-preview"])
-def test_sides_belong_together(server: ServerUnderTest, endpoint: str) -> None:
-    server.refuses(endpoint, height=None)
-    server.refuses(endpoint, width=None)
-    server.refuses(endpoint, without="height")
+def test_width_and_height_need_each_other(server: ServerUnderTest, endpoint: str) -> None:
+    server.expect_rejected(endpoint, height=None)
+    server.expect_rejected(endpoint, width=None)
+    server.expect_rejected(endpoint, without="height")
 
 
 @promise(_DECIDED, '`gen-2-*`: `width`/`height` `0` or null means "not set".')
 @promise(_DECIDED, "Fill: `input_image` accepted as a synonym of `image`.")
 @promise(_DECIDED, "`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
-def test_other_ways_to_say_it(server: ServerUnderTest) -> None:
-    server.takes("gen-2-max", width=0, height=0)
-    server.takes("gen-2-max", width=None, height=None)
-    server.takes("gen-pro-1.0-fill", image=None, input_image=photo())
-    server.takes("gen-2-max", prompt_upsampling=True)
-    server.takes("gen-kontext-pro", disable_pup=True)
+def test_synonyms_are_accepted(server: ServerUnderTest) -> None:
+    server.expect_accepted("gen-2-max", width=0, height=0)
+    server.expect_accepted("gen-2-max", width=None, height=None)
+    server.expect_accepted("gen-pro-1.0-fill", image=None, input_image=photo())
+    server.expect_accepted("gen-2-max", prompt_upsampling=True)
+    server.expect_accepted("gen-kontext-pro", disable_pup=True)
 
 
 @promise(_DECIDED, "`output_format` `webp` accepted on every route")
-def test_webp_is_a_format(server: ServerUnderTest) -> None:
+def test_webp_is_accepted(server: ServerUnderTest) -> None:
     for name in (KLEIN, "gen-2-max", "gen-2-pro-preview", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill"):
-        server.takes(name, output_format="webp")
+        server.expect_accepted(name, output_format="webp")
 
 
 @promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
-def test_data_uris_are_images(server: ServerUnderTest) -> None:
+def test_data_uri_is_accepted(server: ServerUnderTest) -> None:
     uri = f"data:image/png;base64,{photo()}"
-    server.takes(KLEIN, images=[uri])
-    server.takes("gen-kontext-pro", input_image=uri)
-    server.takes("gen-pro", image_prompt=uri)
-    server.takes("gen-pro-1.0-fill", image=uri)
+    server.expect_accepted(KLEIN, images=[uri])
+    server.expect_accepted("gen-kontext-pro", input_image=uri)
+    server.expect_accepted("gen-pro", image_prompt=uri)
+    server.expect_accepted("gen-pro-1.0-fill", image=uri)
 
 
 @promise(_DECIDED, "At most 20 MB decoded and 20 MP each")
 @promise(_DECIDED, "not an image, truncated, or too large: 422 naming the field")
-def test_what_is_no_image_or_too_large_is_refused(server: ServerUnderTest) -> None:
-    server.refuses("gen-kontext-pro", input_image=plain(5000, 4400))
+def test_invalid_or_large_images_are_rejected(server: ServerUnderTest) -> None:
+    server.expect_rejected("gen-kontext-pro", input_image=plain(5000, 4400))
     for value in ("bm8gcGljdHVyZQ==", make_truncated(), "data:image/png;base64,"):
-        server.refuses(KLEIN, images=[value])
-        server.refuses("gen-pro-1.0-fill", image=value)
+        server.expect_rejected(KLEIN, images=[value])
+        server.expect_rejected("gen-pro-1.0-fill", image=value)
 
 
 @needs("results")
 @promise(_DECIDED, "EXIF orientation applied")
-def test_orientation_is_applied(server: ServerUnderTest) -> None:
+def test_exif_orientation_is_applied(server: ServerUnderTest) -> None:
     task = server.run_task(images=[make_rotated()], width=None, height=None, output_format="png")
     width, height = open_image(server.download(task)).size
     assert width < height

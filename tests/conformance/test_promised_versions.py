@@ -1,4 +1,4 @@
-"""Versions, what is deprecated and what is gone, and tuned models, which are asked for by their own endpoints."""
+"""Versions, deprecated and removed endpoints, and endpoints for adapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Final
 import httpx2
 import pytest
 from sent_images import open_image
-from server_under_test import KLEIN, NO_FINETUNE, OUTPAINTING, SUBMITTED, Json, ServerUnderTest, detail, least
+from server_under_test import (
+    KLEIN,
+    NO_FINETUNE,
+    OUTPAINTING,
+    SUBMITTED,
+    Json,
+    ServerUnderTest,
+    error_detail,
+    minimal_body,
+)
 from support.promises import promise
 
 _SECTION: Final = "Versioning"
@@ -16,16 +25,16 @@ _TUNED: Final = "12. Tuned-model endpoints"
 _BASES: Final = [name for name in SUBMITTED if "tools" not in name]
 
 
-def _order(server: ServerUnderTest, name: str) -> httpx2.Response:
-    """The answer to an invalid request: it costs nothing, and tells that the path is served."""
+def _post_invalid(server: ServerUnderTest, name: str) -> httpx2.Response:
+    """Sends an invalid body, which costs nothing. The 422 shows that the path is served."""
     response = server.post(f"/v1/{name}", {"seed": "no number", "safety_tolerance": "none"})
     assert response.status_code == 422, f"{name}: {response.text}"
     return response
 
 
 @promise(_SECTION, "The API version is part of the path: `/v1/`.")
-def test_the_version_is_in_the_path(server: ServerUnderTest) -> None:
-    _order(server, KLEIN)
+def test_path_has_the_version(server: ServerUnderTest) -> None:
+    _post_invalid(server, KLEIN)
     assert server.post(f"/{KLEIN}", {}).status_code == 404
 
 
@@ -51,23 +60,23 @@ def test_the_version_is_in_the_path(server: ServerUnderTest) -> None:
         "gen-2-max-finetuned",
     ],
 )
-def test_what_is_served_and_not_deprecated(server: ServerUnderTest, name: str) -> None:
-    assert "deprecation" not in _order(server, name).headers
+def test_current_endpoint_is_not_deprecated(server: ServerUnderTest, name: str) -> None:
+    assert "deprecation" not in _post_invalid(server, name).headers
 
 
 @promise(_SECTION, "Outpainting `mode` omitted keeps the `high` behaviour.")
-def test_outpainting_is_high_by_default(server: ServerUnderTest) -> None:
-    body = least(OUTPAINTING)
+def test_outpainting_mode_defaults_to_high(server: ServerUnderTest) -> None:
+    body = minimal_body(OUTPAINTING)
     body.pop("mode")
     priced = [
-        server.patiently("/v1/pricing", {"path": f"/v1/{OUTPAINTING}", "body": body | change}).json()
+        server.post_until_accepted("/v1/pricing", {"path": f"/v1/{OUTPAINTING}", "body": body | change}).json()
         for change in ({}, {"mode": "high"})
     ]
     assert priced[0] == priced[1]
 
 
 @promise(_SECTION, "The usage-reporting interface description carries the version number 0.0.1.")
-def test_the_usage_description_has_its_version(server: ServerUnderTest) -> None:
+def test_usage_endpoint_has_its_version(server: ServerUnderTest) -> None:
     described = server.get("/openapi.json", key="").json()["paths"]
     assert described["/v1/licenses/models/{model_slug}/usage"]["post"]["x-version"] == "0.0.1"
 
@@ -80,13 +89,13 @@ def test_the_usage_description_has_its_version(server: ServerUnderTest) -> None:
 @pytest.mark.parametrize(
     "name", ["gen-pro-1.0-canny", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned", "gen-pro-finetuned"]
 )
-def test_deprecation_is_told(server: ServerUnderTest, name: str) -> None:
-    assert _order(server, name).headers["deprecation"].startswith("@")
+def test_deprecated_endpoint_has_the_header(server: ServerUnderTest, name: str) -> None:
+    assert _post_invalid(server, name).headers["deprecation"].startswith("@")
 
 
 @promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
 @promise(_DECIDED, '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
-def test_older_and_newer_names(server: ServerUnderTest) -> None:
+def test_older_name_links_to_its_successor(server: ServerUnderTest) -> None:
     assert server.post("/v1/gen-pro-1.1", {"width": 255}).status_code == 422
     older = server.post("/v1/gen-pro-1.0", {"width": 255})
     assert older.status_code == 422
@@ -110,11 +119,11 @@ def test_older_and_newer_names(server: ServerUnderTest) -> None:
         ("gen-pro-1.0-depth-finetuned", "finetune"),
     ],
 )
-def test_what_is_gone_says_so(server: ServerUnderTest, name: str, target: str) -> None:
-    assert target in detail(server.post(f"/v1/{name}", {}), 410)
+def test_removed_endpoint_names_the_replacement(server: ServerUnderTest, name: str, target: str) -> None:
+    assert target in error_detail(server.post(f"/v1/{name}", {}), 410)
 
 
-# Tuned models
+# Adapters
 
 
 @promise(_TUNED, "Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.")
@@ -124,13 +133,13 @@ def test_what_is_gone_says_so(server: ServerUnderTest, name: str, target: str) -
 @pytest.mark.parametrize("base", _BASES)
 def test_every_base_has_a_tuned_endpoint(server: ServerUnderTest, base: str) -> None:
     endpoint = f"{base}-finetuned"
-    server.refuses(endpoint, without="finetune_id")
+    server.expect_rejected(endpoint, without="finetune_id")
     for strength in (-0.01, 2.01, "strong"):
-        server.refuses(endpoint, finetune_strength=strength)
-    server.refuses(endpoint, seed="no number")
+        server.expect_rejected(endpoint, finetune_strength=strength)
+    server.expect_rejected(endpoint, seed="no number")
     for strength in (0, 1.1, 2):
-        server.takes(endpoint, finetune_strength=strength)
-    assert detail(server.submit(endpoint, least(endpoint)), 400) == "Finetune not found or not ready"
+        server.expect_accepted(endpoint, finetune_strength=strength)
+    assert error_detail(server.submit(endpoint, minimal_body(endpoint)), 400) == "Finetune not found or not ready"
 
 
 @promise(_DECIDED, "`GET /v1/my_finetunes`")
@@ -145,7 +154,7 @@ def test_tuned_models_are_listed(server: ServerUnderTest) -> None:
 
 @pytest.mark.needs("finetune")
 @promise(_TUNED, "During the beta such requests are billed at the base endpoint's rate.")
-def test_tuned_models_cost_the_same(server: ServerUnderTest) -> None:
+def test_tuned_model_costs_as_its_base(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     tuned = server.create_task(f"{base}-finetuned", {"finetune_id": finetune_id})
     assert tuned["cost"] == server.create_task(base)["cost"]
@@ -153,7 +162,7 @@ def test_tuned_models_cost_the_same(server: ServerUnderTest) -> None:
 
 @pytest.mark.needs("finetune", "results")
 @promise("8. gen-pro-1.0-fill-finetuned", "0 no influence, 1 full influence")
-def test_strength_decides(server: ServerUnderTest) -> None:
+def test_finetune_strength_changes_the_image(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     body: Json = {"seed": 7, "output_format": "png"}
     tasks = [server.run_task(base, **body)]

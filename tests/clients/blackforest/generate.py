@@ -1,7 +1,6 @@
-"""Makes images as an application does that uses the package `blackforest`, in an environment of its own.
+"""Makes images with the package `blackforest`, in its own environment.
 
-Takes from standard input `{base_url, key, requests: {name: {model, inputs}}}`, and writes to standard output what came
-of each.
+Reads `{base_url, key, requests: {name: {model, inputs}}}` from stdin and writes the results to stdout.
 """
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
@@ -25,7 +24,7 @@ def generate(client: BFLClient, model: str, inputs: dict[str, Any]) -> dict[str,
 
 
 payload = json.load(sys.stdin)
-with contextlib.redirect_stdout(sys.stderr):  # it tells of every poll
+with contextlib.redirect_stdout(sys.stderr):  # the package prints every poll
     client = BFLClient(payload["key"], payload["base_url"])
     results = {name: generate(client, **request) for name, request in payload["requests"].items()}
 json.dump({"results": results, "user_agent": client.session.headers["User-Agent"]}, sys.stdout)

@@ -1,7 +1,7 @@
-"""Asks for an image as an application does that uses the package `litellm`, in an environment of its own.
+"""Makes an image with the package `litellm`, in its own environment.
 
-Takes from standard input `{model, prompt}`, and writes to standard output what came of it. Its environment names the
-service: `BFL_API_BASE`, `BFL_API_KEY`.
+Reads `{model, prompt}` from standard input and writes the result to standard output. The environment names the service
+by `BFL_API_BASE` and `BFL_API_KEY`.
 """
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 

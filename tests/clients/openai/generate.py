@@ -1,7 +1,7 @@
-"""Makes images and videos as an application does that uses the package `openai`, in an environment of its own.
+"""Makes images and videos with the package `openai`, in its own environment.
 
-Takes from standard input `{example, folder, mask}`: a script to run in a folder, and an image in base64. Writes to
-standard output what came of further calls, by name. Its environment names the service: `OPENAI_BASE_URL`,
+Reads `{example, folder, mask}` from standard input: a script to run in a folder, and an image in base64. Writes the
+results of further calls to standard output. The environment names the service by `OPENAI_BASE_URL` and
 `OPENAI_API_KEY`.
 """
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -22,7 +22,7 @@ payload = json.load(sys.stdin)
 
 
 def expect_refusal(call: Callable[[], Any]) -> dict[str, Any]:
-    """The error of a call that has to be one."""
+    """Returns the error of a call that must fail."""
     try:
         call()
     except openai.APIStatusError as problem:

@@ -1,6 +1,6 @@
-"""Submits a task and polls it as an application does with a client that openapi-generator made.
+"""Submits and polls a task with a client from openapi-generator.
 
-Takes from standard input `{host, key}`, and writes to standard output what came of it.
+Reads `{host, key}` from standard input and writes the result to standard output.
 """
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
