@@ -1,7 +1,6 @@
-"""Whole services: one for all tests that leave it whole, and one for each module that breaks it.
+"""Fixtures of whole services: one for all tests, and one for tests that break or stop it.
 
-A start takes every processor for half a minute, so tests of whole services run one after the other, those in
-`tests/chaos` too.
+A start takes every processor for half a minute, so these tests run one after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from forbidden_image import forbidden
+from forbidden_image import draw_forbidden_image
 from support.local_service import LocalService
 from support.tiny_classifier import moderation
 
@@ -31,9 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
-    """One service for all tests that leave it whole."""
+    """A service that tests must leave intact."""
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
-    # A model starts as soon as it is asked for, and stays for the next test that asks.
+    # A model starts at its first task and stays up for later tests.
     scaling = {"upscale_delay_s": 0, "downscale_delay_s": 600}
     models = {name: {"autoscaling_config": scaling} for name in names}
     with _running(
@@ -51,7 +50,7 @@ def client(service: LocalService) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     folder = tmp_path_factory.mktemp("breakable")
-    digest = fingerprint(forbidden())
+    digest = fingerprint(draw_forbidden_image())
     assert digest.is_reliable
     (folder / "known.txt").write_text(f"{digest.text} violence\n")
     images = [{"backend": "known-images", "checkpoint": str(folder / "known.txt")}]
@@ -71,10 +70,9 @@ def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
 
 @pytest.fixture
 def breakable(_breakable: LocalService) -> LocalService:
-    """A service whose processes may be killed, and that may be stopped; the next test finds it up again.
+    """A service that a test may break or stop; it is up again for the next test.
 
-    It knows a forbidden image, its eraser brings back what is around a mask, exactly, and two models share text
-    encoders.
+    It knows a forbidden image, its eraser is exact outside the mask, and two models share text encoders.
     """
     if not _breakable.is_up:
         _breakable.start()

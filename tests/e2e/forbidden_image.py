@@ -1,4 +1,4 @@
-"""The image that the moderator of `breakable` knows."""
+"""The image that the moderator of `breakable` rejects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 
-def forbidden() -> npt.NDArray[np.uint8]:
-    """An image of detail on one side, nothing on the other."""
+def draw_forbidden_image() -> npt.NDArray[np.uint8]:
+    """Returns an image with details on one side and none on the other."""
     image = np.full((256, 384, 3), 90, np.uint8)
     random = np.random.default_rng(4)
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""`gen-serve bench` on a service as a user runs it: a load with two keys, its record, and that again."""
+"""`gen-serve bench` on a whole service: runs, records and replays a load."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ tenants:
 
 @pytest.fixture
 def folder(service: LocalService, tmp_path: Path) -> Path:
-    """With the mix and the second key, which is of a project of its own."""
+    """A folder with the mix and the key of a second project."""
     (tmp_path / "mix.yaml").write_text(MIX)
     project = f"bench-{uuid.uuid4().hex}"
     operator = ("--key", service.operator_key)
-    gen_serve(service, tmp_path, "projects", "create", project, *operator)
-    output = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project, *operator)
+    run_gen_serve(service, tmp_path, "projects", "create", project, *operator)
+    output = run_gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project, *operator)
     (tmp_path / "second.key").write_text(next(word for word in output.split() if word.startswith("gen_")))
     return tmp_path
 
 
-def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
+def run_gen_serve(service: LocalService, folder: Path, *words: str) -> str:
     environment = {"GEN_CONFIG": str(service.config), "GEN_BASE_URL": service.base_url, "FIRST_KEY": service.key}
     environment["XDG_STATE_HOME"] = str(folder / "state")
     result = subprocess.run(
@@ -63,10 +63,10 @@ def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
 
 
 def run_json(service: LocalService, folder: Path, *words: str) -> Any:
-    return json.loads(gen_serve(service, folder, "bench", *words, "--json"))
+    return json.loads(run_gen_serve(service, folder, "bench", *words, "--json"))
 
 
-def test_a_load_is_run_recorded_and_sent_again(service: LocalService, folder: Path) -> None:
+def test_load_is_run_recorded_and_replayed(service: LocalService, folder: Path) -> None:
     arrivals = ("--arrivals", "constant", "--rate", "3", "--duration", "6", "--seed", "5")
     run = run_json(
         service, folder, "run", "--mix", "mix.yaml", *arrivals, "--slo", "200", "--processes", "2", "-o", "one"
@@ -78,7 +78,7 @@ def test_a_load_is_run_recorded_and_sent_again(service: LocalService, folder: Pa
     assert summary["fairness"]["counted_in"] == "megapixel-steps"
 
     since = f"{datetime.fromtimestamp(int(run['started'])):%Y-%m-%dT%H:%M:%S}"
-    gen_serve(service, folder, "bench", "record", "--since", since, "-o", "trace.jsonl")
+    run_gen_serve(service, folder, "bench", "record", "--since", since, "-o", "trace.jsonl")
     recorded = read_trace(folder / "trace.jsonl")[-18:]
     assert Counter(each.references for each in recorded)[1] > 0
     assert {(each.width, each.height, each.steps) for each in recorded} == {(64, 64, 2), (128, 64, 2)}
@@ -93,7 +93,7 @@ def test_a_load_is_run_recorded_and_sent_again(service: LocalService, folder: Pa
     assert first == second
 
 
-def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, tmp_path: Path) -> None:
+def test_bench_sends_openai_requests(service: LocalService, tmp_path: Path) -> None:
     words = ("--endpoint", "gen-3-image-klein", "--size", "64x64", "--steps", "2", "--adapter", "openai")
     run = run_json(
         service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai"

@@ -1,4 +1,4 @@
-"""The conformance kit against a whole service: what only a task that is worked on can show."""
+"""The conformance kit on a whole service, for the sentences about results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.local_service import LocalService
 
 
 @pytest.mark.slow
-def test_every_sentence_holds_that_takes_results(service: LocalService, repository: Path) -> None:
+def test_sentences_about_results_hold(service: LocalService, repository: Path) -> None:
     where = ["--server", service.base_url, "--server-key", service.key, "-p", "no:cacheprovider", "-q"]
     command = [sys.executable, "-m", "pytest", *where, "-k", "not fields and not values", "tests/conformance"]
     result = subprocess.run(command, check=False, cwd=repository, capture_output=True, text=True)

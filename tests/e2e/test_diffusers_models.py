@@ -1,4 +1,4 @@
-"""Pipelines of diffusers as models of the service: an entry in the catalog each, over HTTP."""
+"""Pipelines of diffusers as models of the service, each by one entry in the catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from support.images import image_file
 from support.local_service import LocalService
-from support.polling import outcome, poll_result
+from support.polling import poll_result, wait_for_end
 from support.tiny_pipelines import PIPELINES, build
 
 from deployments.video.reader import probe
@@ -29,11 +29,11 @@ FORMS = {
     "ltx2": "text-to-video",
 }
 LIVELY = "z-image"
-"""The one that is cancelled, killed and shared."""
+"""Model for tests of cancellation, kills and fairness."""
 
 
 def _catalog(folder: Path, repository: Path) -> dict[str, Any]:
-    """The project's catalog, and below it what an operator writes to add the pipelines."""
+    """Returns the shipped catalog with an entry for each pipeline."""
     catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
     for name in PIPELINES:
         fields = {"side": 64, "max_side": 128, "multiple": 32, "duration": {"min": 1, "max": 2, "default": 1}}
@@ -72,9 +72,9 @@ def client(service: LocalService) -> Iterator[Client]:
 
 
 def until_running(client: Client, task_id: str) -> float:
-    """The progress of the task once it has made any, below 1."""
-    give_up = time.monotonic() + 60
-    while time.monotonic() < give_up:
+    """Returns a running task's first progress above 0."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         progress = poll_result(client, task_id).get("progress") or 0.0
         if progress:
             return float(progress)
@@ -91,8 +91,8 @@ def body(name: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PIPELINES)
-def test_an_entry_in_the_catalog_serves_a_pipeline(name: str, client: Client, tmp_path: Path) -> None:
-    task = outcome(client, client.submit(f"gen-tiny-{name}", body(name))["id"])
+def test_catalog_entry_serves_a_pipeline(name: str, client: Client, tmp_path: Path) -> None:
+    task = wait_for_end(client, client.submit(f"gen-tiny-{name}", body(name))["id"])
     assert task["status"] == "Ready", task
     data = client.fetch(task["result"]["sample"])
     if "video" in FORMS.get(name, ""):
@@ -103,35 +103,35 @@ def test_an_entry_in_the_catalog_serves_a_pipeline(name: str, client: Client, tm
             assert image.size == (64, 64)
 
 
-def test_a_task_shows_progress_and_is_cancelled_between_steps(client: Client) -> None:
-    outcome(client, client.submit(f"gen-tiny-{LIVELY}", body(LIVELY))["id"])  # the replica is up
+def test_running_task_shows_progress_and_can_be_cancelled(client: Client) -> None:
+    wait_for_end(client, client.submit(f"gen-tiny-{LIVELY}", body(LIVELY))["id"])  # starts the replica
     task_id = client.submit(f"gen-tiny-{LIVELY}", body(LIVELY, steps=100, width=128, height=128))["id"]
     assert until_running(client, task_id) < 1
     client.cancel(task_id)
-    assert outcome(client, task_id)["status"] == "Error"
+    assert wait_for_end(client, task_id)["status"] == "Error"
 
 
-def test_a_killed_replica_loses_no_task(service: LocalService, client: Client) -> None:
+def test_killed_replica_loses_no_task(service: LocalService, client: Client) -> None:
     tasks = [
         client.submit(f"gen-tiny-{LIVELY}", body(LIVELY, seed=n, steps=60, width=128, height=128))["id"]
         for n in range(4)
     ]
     until_running(client, tasks[0])
     service.kill_one(f"tiny-{LIVELY}")
-    outcomes = [outcome(client, task)["status"] for task in tasks]
+    outcomes = [wait_for_end(client, task)["status"] for task in tasks]
     assert outcomes == ["Ready"] * 4
 
 
 def test_projects_share_the_model(service: LocalService, client: Client) -> None:
-    """A project with one task waits for a few of another's many."""
+    """A project's only task runs before most of another project's many tasks."""
     with Client(service.base_url, service.operator_key) as operator:
         operator.admin("POST", "projects", {"id": "other"})
         key = operator.admin("POST", "keys", {"name": "other", "project": "other"})["key"]
-    long = body(LIVELY, steps=100, width=128, height=128)  # so that some wait, however slowly they are submitted
+    long = body(LIVELY, steps=100, width=128, height=128)  # some still wait after a slow submission
     many = [client.submit(f"gen-tiny-{LIVELY}", long | {"seed": n})["id"] for n in range(60)]
     with Client(service.base_url, key) as other:
         one = other.submit(f"gen-tiny-{LIVELY}", body(LIVELY, seed=99, steps=40))["id"]
-        assert outcome(other, one)["status"] == "Ready"
+        assert wait_for_end(other, one)["status"] == "Ready"
     waiting = [task for task in many if poll_result(client, task)["status"] == "Pending"]
     for task in waiting:
         client.cancel(task)

@@ -1,4 +1,4 @@
-"""Models in inference servers: no task is lost or charged twice, whatever is killed."""
+"""Models in inference servers: kills lose no task and charge none twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from support.local_service import LocalService
-from support.polling import outcome, poll_result
+from support.polling import poll_result, wait_for_end
 
 from deployments.video.reader import probe
 from serve_app.cli.service import Client
@@ -25,7 +25,7 @@ FIELDS = {"side": 64, "max_side": 128, "duration": {"min": 1, "max": 2, "default
 
 
 def _catalog(command_kind: str, url: str) -> dict[str, Any]:
-    """An image model whose server is a child of the replica, and a video model whose server runs already."""
+    """Returns a catalog with an image model whose replica starts its server, and a video model on a running server."""
 
     def endpoint(model: str, request: str) -> dict[str, Any]:
         safety = {"default": 2, "approved": 5}
@@ -58,7 +58,7 @@ def service(url: str, tmp_path_factory: pytest.TempPathFactory, repository: Path
     service = LocalService(
         folder, repository, environment, catalog=str(folder / "catalog.yaml"), tasks={"lease_s": 3, "max_active": 200}
     )
-    # Of the shipped profile, whose models are not in this catalog.
+    # Replaces the shipped profile's models, which are not in this catalog.
     settings = yaml.safe_load(service.config.read_text())
     settings["models"] = {"child": {"max_running": 8}, "fixed": {"max_running": 8}}
     settings["rewriter"] = {"enabled": False}
@@ -73,7 +73,7 @@ def service(url: str, tmp_path_factory: pytest.TempPathFactory, repository: Path
 
 @pytest.fixture(scope="module")
 def server(url: str, repository: Path) -> Iterator[None]:
-    """The server of the video model."""
+    """The video model's server."""
     with subprocess.Popen(
         [*SERVER.split(), url.rpartition(":")[2], "vllm-omni", "3"],
         cwd=repository / "tests",
@@ -95,39 +95,37 @@ def submit(client: Client, endpoint: str, n: int) -> list[str]:
 
 
 def until_running(client: Client, task_id: str) -> None:
-    give_up = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while poll_result(client, task_id)["status"] != "Generating":
-        assert time.monotonic() < give_up
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def engines(service: LocalService) -> list[psutil.Process]:
-    """Those of the service's replicas, without their supervisors."""
+def find_engines(service: LocalService) -> list[psutil.Process]:
+    """Returns the replicas' inference servers without their supervisors."""
     return [each for each in service.processes("support.inference_server") if "-c" not in each.cmdline()]
 
 
 @pytest.mark.parametrize("killed", ["the engine", "its replica"])
-def test_a_kill_under_load_loses_no_task_and_charges_none_twice(
-    killed: str, service: LocalService, client: Client
-) -> None:
+def test_kill_loses_no_task_and_charges_none_twice(killed: str, service: LocalService, client: Client) -> None:
     credits = client.credits()
     tasks = submit(client, "gen-child", 24)
     until_running(client, tasks[0])
-    (engine,) = engines(service)
+    (engine,) = find_engines(service)
     if killed == "the engine":
         engine.kill()
     else:
         service.kill_one("ServeReplica:gen:child")
         engine.wait(20)
-    results = [outcome(client, task) for task in tasks]
+    results = [wait_for_end(client, task) for task in tasks]
     assert [result["status"] for result in results] == ["Ready"] * 24
     assert len({result["result"]["sample"].partition("?")[0] for result in results}) == 24
     assert credits - client.credits() == pytest.approx(24)
-    assert len(engines(service)) == 1
+    assert len(find_engines(service)) == 1
 
 
 @pytest.mark.usefixtures("server")
-def test_a_video_goes_on_in_its_engine_when_the_dispatcher_dies(
+def test_engine_finishes_a_video_after_the_dispatcher_dies(
     service: LocalService, client: Client, url: str, tmp_path: Path
 ) -> None:
     (task,) = submit(client, "gen-fixed", 1)
@@ -135,16 +133,16 @@ def test_a_video_goes_on_in_its_engine_when_the_dispatcher_dies(
     time.sleep(0.5)
     for process in service.processes("ServeReplica:gen:Dispatcher"):
         process.kill()
-    result = outcome(client, task)
+    result = wait_for_end(client, task)
     assert result["status"] == "Ready", result
     (tmp_path / "video.mp4").write_bytes(client.fetch(result["result"]["sample"]))
     assert probe(tmp_path / "video.mp4").frames
-    begun = httpx2.get(f"{url}/requests").json()
-    assert len(begun) == 1, "the second attempt began it anew"
+    requests = httpx2.get(f"{url}/requests").json()
+    assert len(requests) == 1, "the second attempt started the video again"
 
 
 @pytest.mark.slow
-def test_the_example_profile_runs_a_second_service_as_the_engine(tmp_path: Path, repository: Path) -> None:
+def test_example_profile_runs_a_service_as_engine(tmp_path: Path, repository: Path) -> None:
     service = LocalService(tmp_path, repository)
     settings = yaml.safe_load((repository / "configs/engines.yaml").read_text())
     catalog = (repository / "configs/engines-catalog.yaml").read_text()
@@ -158,7 +156,7 @@ def test_the_example_profile_runs_a_second_service_as_the_engine(tmp_path: Path,
     try:
         service.start()
         with service.client() as client:
-            result = outcome(client, submit(client, "gen-demo", 1)[0])
+            result = wait_for_end(client, submit(client, "gen-demo", 1)[0])
             assert result["status"] == "Ready", result
             assert client.fetch(result["result"]["sample"])
     finally:

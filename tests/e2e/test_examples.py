@@ -1,4 +1,4 @@
-"""What the description and the documents show works as it is shown, and images show what they ask for."""
+"""Examples of the OpenAPI description, the documents and `examples` work, and images show their prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from PIL import Image
 from support import published_clients
 from support.local_service import LocalService
 from support.markdown import kinds, scripts
-from support.polling import outcome
+from support.polling import wait_for_end
 from support.prompt_cases import scene
 
 from serve_app.cli.service import Client
@@ -43,18 +43,18 @@ EXPECTED = {
     "a large red circle on the left on a white background": "large red circle @ left / white",
     "add the star from image 2 on the right": "large red circle @ left + medium green star @ right / white",
 }
-"""What the results of these prompts must show, wherever they stand."""
+"""Expected scenes by prompt."""
 
 OTHERS = {
     *("starts-a-service", "real-checkpoints", "takes-minutes", "your-images", "installs"),
     *("cluster", "compose", "container", "kubernetes", "your-logs"),
 }
-"""Blocks that are not run here, by what stands after `sh` behind their fence."""
+"""Kinds of `sh` blocks that are not run here."""
 DOCUMENTS = sorted(each.name for each in DOCS.glob("*.md") if "sh" in kinds(each))
 
 
 def assert_shows(client: Client, task: dict[str, Any]) -> None:
-    """Moderated where it is known what the prompt asks for."""
+    """Checks the image if its prompt is in `EXPECTED`."""
     result = task["result"]
     expected = next(
         (shapes for prompt, shapes in EXPECTED.items() if result.get("prompt", "").startswith(prompt)), None
@@ -64,8 +64,8 @@ def assert_shows(client: Client, task: dict[str, Any]) -> None:
         assert scene(expected).faults(np.asarray(image)) == [], result["prompt"]
 
 
-def bodies(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the description offers to send, with its endpoint."""
+def list_examples(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields path and body of each example in the OpenAPI description."""
     described = httpx2.get(f"{service.base_url}/openapi.json").json()
     for path, methods in described["paths"].items():
         if path.startswith("/v1/gen-") and "requestBody" in methods["post"]:
@@ -73,8 +73,8 @@ def bodies(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield path, example["value"]
 
 
-def adapter(folder: Path, base: str) -> Path:
-    """A file of random numbers for one layer of the model behind that endpoint."""
+def write_adapter(folder: Path, base: str) -> Path:
+    """Writes an adapter with random weights for one layer of an endpoint's model."""
     layer = "single_transformer_blocks.0.attn.to_q" if base.startswith("gen-3-") else "transformer_blocks.0.attn.to_q"
     weights = {"lora_A": torch.randn(4, 128), "lora_B": torch.randn(128, 4)}
     file = folder / "random.safetensors"
@@ -83,20 +83,20 @@ def adapter(folder: Path, base: str) -> Path:
 
 
 @pytest.mark.slow
-def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, service: LocalService) -> None:
+def test_openapi_examples_are_accepted_and_drawn(client: Client, service: LocalService) -> None:
     submitted: list[str] = []
     drawable_ids: list[str] = []
     finetunes: list[str] = []
     draft = ""
-    for path, body in bodies(service):
+    for path, body in list_examples(service):
         plain = "finetune_id" not in body and "mode" not in body
         if "finetune_id" in body:
-            assert body["finetune_id"] == FINETUNE_FIELDS["finetune_id"], "it is that of no tuned model"
+            assert body["finetune_id"] == FINETUNE_FIELDS["finetune_id"], "the id must be a placeholder"
             base = path.removeprefix("/v1/").removesuffix("-finetuned")
-            finetunes.append(client.upload_finetune(adapter(service.folder, base), base, "random")["finetune_id"])
+            finetunes.append(client.upload_finetune(write_adapter(service.folder, base), base, "random")["finetune_id"])
             body = body | {"finetune_id": finetunes[-1]}
         if body.get("draft_cache") == DRAFT:
-            assert outcome(client, draft)["status"] == "Ready"
+            assert wait_for_end(client, draft)["status"] == "Ready"
             body = body | {"draft_cache": draft}
         submitted.append(client.submit(path, body)["id"])
         if "video" in path and not (body.get("draft") or body.get("draft_cache")):
@@ -107,7 +107,7 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
             draft = submitted[-1]
     assert len(submitted) > 25
     for task_id in submitted:
-        task = outcome(client, task_id)
+        task = wait_for_end(client, task_id)
         assert task["status"] == "Ready", task
         if task_id in drawable_ids:
             assert_shows(client, task)
@@ -118,19 +118,19 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
 @pytest.mark.parametrize(
     "document", ["../README.md", *(pytest.param(each, marks=pytest.mark.slow) for each in DOCUMENTS)]
 )
-def test_a_document_can_be_followed(
+def test_commands_of_a_document_work(
     client: Client, service: LocalService, repository: Path, tmp_path: Path, document: str
 ) -> None:
     before = list_ids(client)
-    follow(service, repository, tmp_path, scripts(DOCS / document))
+    run_script(service, repository, tmp_path, scripts(DOCS / document))
     for task_id in list_ids(client) - before:
-        task = outcome(client, task_id)
+        task = wait_for_end(client, task_id)
         assert task["status"] == "Ready", task
         assert_shows(client, task)
 
 
-def follow(service: LocalService, repository: Path, folder: Path, script: str) -> None:
-    """Runs the script as it would be beside `make run`; a refused request is a failure, too."""
+def run_script(service: LocalService, repository: Path, folder: Path, script: str) -> None:
+    """Runs a script as beside `make run`. A rejected request fails it, too."""
     (folder / ".curlrc").write_text("fail-with-body\n")
     (folder / ".gen").symlink_to(service.folder / "data")
     for name in (".venv", "deployments"):
@@ -161,10 +161,10 @@ PROGRAMS = {
     "openai_fetch.mjs": ["red.png", "star.png"],
     "load_test.sh": ["load-report"],
 }
-"""What each leaves behind."""
+"""Files that each program leaves behind."""
 
 
-def interpreter(repository: Path, program: str) -> str:
+def find_interpreter(repository: Path, program: str) -> str:
     if program == "openai_sdk.py":
         return str(published_clients.python_environment(repository, "openai"))
     return {".py": sys.executable, ".mjs": published_clients.node(), ".sh": "sh"}[Path(program).suffix]
@@ -172,14 +172,14 @@ def interpreter(repository: Path, program: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_example_program_does_what_it_says(
+def test_example_program_works(
     client: Client, service: LocalService, repository: Path, tmp_path: Path, program: str
 ) -> None:
     before = list_ids(client)
     environment = {"GEN_BASE_URL": service.base_url, "GEN_KEY": service.key, "PORT": str(free_port())}
     environment |= {"DURATION": "5", "SLO": "200", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     result = subprocess.run(
-        [interpreter(repository, program), EXAMPLES / program],
+        [find_interpreter(repository, program), EXAMPLES / program],
         cwd=tmp_path,
         env=os.environ | environment,
         capture_output=True,
@@ -191,19 +191,19 @@ def test_an_example_program_does_what_it_says(
     made = list_ids(client) - before
     assert made
     for task_id in made:
-        task = outcome(client, task_id)
+        task = wait_for_end(client, task_id)
         assert task["status"] == "Ready", task
         if program != "load_test.sh":
             assert_shows(client, task)
 
 
-def test_every_example_is_run_and_listed() -> None:
+def test_every_example_is_tested_and_listed() -> None:
     files = {each.name for each in EXAMPLES.iterdir()} - {"README.md"}
     assert files == {*PROGRAMS, "prompts.csv", "http_node.json"}
     assert files == set(re.findall(r"\]\(([\w.]+)\)", (EXAMPLES / "README.md").read_text()))
 
 
-def test_the_workflow_sends_what_the_description_has() -> None:
+def test_workflow_matches_the_openapi_description() -> None:
     workflow = json.loads((EXAMPLES / "http_node.json").read_text())
     described = json.loads((DOCS.parent / "openapi.json").read_text())
     nodes = {node["name"]: node for node in workflow["nodes"]}
@@ -237,7 +237,7 @@ def list_ids(client: Client) -> set[str]:
     return ids
 
 
-def test_every_block_says_what_it_needs() -> None:
+def test_every_code_block_has_a_known_kind() -> None:
     allowed_kinds = {"sh", "", "js", "json", "python", "ts", "yaml", *(f"sh {kind}" for kind in OTHERS)}
     documents = [DOCS.parent / "README.md", *DOCS.glob("*.md")]
     assert {(document.name, kind) for document in documents for kind in kinds(document) - allowed_kinds} == set()

@@ -1,4 +1,4 @@
-"""What operators see of a fleet that is there."""
+"""Fleet, metrics and pages of a whole service."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from serve_app.metrics.series import ALL, REFUSED
 
 QUEUE = "flux3-klein"
 _REPORTED_S = 2.5
-"""Replicas report once a second, and dispatchers pass it on once a second."""
+"""Maximum delay of counters: replicas and dispatchers each report once a second."""
 
 
-def samples(service: LocalService) -> list[Sample]:
+def read_samples(service: LocalService) -> list[Sample]:
     text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", trust_env=False, timeout=60).text
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_a_queue_that_works_tells_its_replicas_and_its_pace(service: LocalService, client: Client) -> None:
+def test_fleet_shows_replicas_and_throughput(service: LocalService, client: Client) -> None:
     client.generate("gen-3-image-klein", prompt="a red star", steps=16)
     time.sleep(_REPORTED_S)
     headers = {"x-key": service.operator_key}
@@ -39,13 +39,11 @@ def test_a_queue_that_works_tells_its_replicas_and_its_pace(service: LocalServic
     assert match["cold_start_s"] > 0
 
 
-def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Client) -> None:
-    """The second of two equal prompts is known: it is not encoded again."""
-
+def test_replicas_export_their_counters(service: LocalService, client: Client) -> None:
     def value(name: str, **labels: str) -> float:
         expected_labels = {"model": QUEUE, **labels}.items()
         return sum(
-            each.value for each in samples(service) if each.name == name and expected_labels <= each.labels.items()
+            each.value for each in read_samples(service) if each.name == name and expected_labels <= each.labels.items()
         )
 
     prompt = "a small purple star on a yellow background"
@@ -59,16 +57,14 @@ def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Cl
     assert value("gen_model_cache_lookups_total", cache="prompts", found="yes") == hits + 1
     assert 0 < value("gen_model_call_seconds_total", call="steps") < value("gen_model_busy_seconds_total")
     assert value("gen_model_setup_info", dtype="float32", packed_attention="sdpa_loop") == 1
-    # Dashboards and alerts ask for nothing else than what is declared. Nobody is refused anything here.
+    # All declared series exist, except rejections, of which there are none here.
     declared = {name for series in ALL if series is not REFUSED for name in series.samples}
-    # Ingress and dispatchers add what they counted once a second.
-    until(lambda: not declared - {each.name for each in samples(service)})
+    until(lambda: not declared - {each.name for each in read_samples(service)})
 
 
-def test_the_first_visit_makes_an_image_by_one_click(service: LocalService) -> None:
-    """Through the proxy, as whoever sits at the machine."""
+def test_first_visit_makes_an_image_by_one_click(service: LocalService) -> None:
     if CHROMIUM is None:
-        pytest.skip("no chromium here: apt-get install chromium")
+        pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(base_url=service.base_url)

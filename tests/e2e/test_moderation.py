@@ -1,4 +1,4 @@
-"""What the moderator refuses, over HTTP: requests by their words and images, results by what they show."""
+"""Moderation of prompts, input images and results."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forbidden_image import forbidden
+from forbidden_image import draw_forbidden_image
 from PIL import Image
 from support.images import image_base64
 from support.local_service import LocalService
-from support.polling import outcome
+from support.polling import wait_for_end
 
 from serve_app.cli.service import Client
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 CIRCLE = {"prompt": "a red circle", "aspect_ratio": "1:1", "resolution": "768sq", "steps": 1}
 COVERED = (slice(16, 240), slice(136, 376))
-"""A plain part of the forbidden image."""
+"""A part of the forbidden image without details."""
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def client(breakable: LocalService) -> Iterator[Client]:
 
 
 def run_task(client: Client, path: str = "gen-3-image-klein", **body: Any) -> dict[str, Any]:
-    return outcome(client, client.submit(path, body or CIRCLE)["id"])
+    return wait_for_end(client, client.submit(path, body or CIRCLE)["id"])
 
 
-def assert_refused(service: LocalService, task: dict[str, Any], status: str) -> None:
-    """It cost nothing, and left nothing."""
+def assert_moderated(service: LocalService, task: dict[str, Any], status: str) -> None:
+    """Checks that a moderated task has no result, cost or files."""
     assert (task["status"], task["details"]) == (status, {"Moderation Reasons": ["violence"]})
     assert (task["result"], task.get("preview"), task.get("cost")) == (None, None, None)
     objects = service.folder / "data" / "objects"
@@ -41,25 +41,25 @@ def assert_refused(service: LocalService, task: dict[str, Any], status: str) -> 
 
 
 @pytest.mark.parametrize("prompt", ["a very bloody murder scene", "a v3ry b l o o d y murd3r scene"])
-def test_a_refused_prompt_costs_nothing_and_makes_nothing(client: Client, breakable: LocalService, prompt: str) -> None:
+def test_moderated_prompt_costs_nothing(client: Client, breakable: LocalService, prompt: str) -> None:
     before = client.credits()
-    assert_refused(breakable, run_task(client, **CIRCLE | {"prompt": prompt}), "Request Moderated")
+    assert_moderated(breakable, run_task(client, **CIRCLE | {"prompt": prompt}), "Request Moderated")
     assert client.credits() == before
 
 
-def test_the_tolerance_decides(client: Client) -> None:
+def test_safety_tolerance_decides_about_a_prompt(client: Client) -> None:
     body = CIRCLE | {"prompt": "a knight with a bloody sword"}
     assert run_task(client, **body)["status"] == "Ready"
     assert run_task(client, **body, safety_tolerance=0)["status"] == "Request Moderated"
 
 
-def test_an_image_that_is_sent_is_moderated_too(client: Client, breakable: LocalService) -> None:
-    task = run_task(client, **CIRCLE, images=[image_base64(Image.fromarray(forbidden()))])
-    assert_refused(breakable, task, "Request Moderated")
+def test_input_image_is_moderated(client: Client, breakable: LocalService) -> None:
+    task = run_task(client, **CIRCLE, images=[image_base64(Image.fromarray(draw_forbidden_image()))])
+    assert_moderated(breakable, task, "Request Moderated")
 
 
-def test_a_result_that_is_refused_is_nowhere(client: Client, breakable: LocalService) -> None:
-    covered = forbidden()
+def test_moderated_result_is_deleted_and_refunded(client: Client, breakable: LocalService) -> None:
+    covered = draw_forbidden_image()
     covered[COVERED] = np.where(np.indices((224, 240)).sum(axis=0)[..., None] // 56 % 2, 255, 0)
     mask = np.zeros(covered.shape[:2], np.uint8)
     mask[COVERED] = 255
@@ -69,15 +69,15 @@ def test_a_result_that_is_refused_is_nowhere(client: Client, breakable: LocalSer
         "mask": image_base64(Image.fromarray(mask)),
         "dilate_pixels": 0,
     }
-    assert_refused(breakable, run_task(client, "gen-tools/erase-v1", **body), "Content Moderated")
+    assert_moderated(breakable, run_task(client, "gen-tools/erase-v1", **body), "Content Moderated")
     assert client.credits() == before
 
 
-def test_tasks_wait_for_a_moderator_that_died(client: Client, breakable: LocalService) -> None:
+def test_tasks_wait_for_a_killed_moderator(client: Client, breakable: LocalService) -> None:
     before = {process.pid for process in breakable.processes("ServeReplica:gen:Moderator")}
     breakable.kill_one("ServeReplica:gen:Moderator")
     harmless = client.submit("gen-3-image-klein", CIRCLE)["id"]
     harmful = client.submit("gen-3-image-klein", CIRCLE | {"prompt": "a very bloody murder scene"})["id"]
-    assert outcome(client, harmless)["status"] == "Ready"
-    assert outcome(client, harmful)["status"] == "Request Moderated"
+    assert wait_for_end(client, harmless)["status"] == "Ready"
+    assert wait_for_end(client, harmful)["status"] == "Request Moderated"
     assert before.isdisjoint(process.pid for process in breakable.processes("ServeReplica:gen:Moderator"))

@@ -1,4 +1,4 @@
-"""Where a whole service listens, and who is answered there."""
+"""Ports of a whole service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_nothing_listens_beyond_loopback(service: LocalService) -> None:
     assert exposed == []
 
 
-def test_a_forged_host_is_told_from_the_real_one_and_there_are_no_figures(service: LocalService) -> None:
+def test_forged_host_and_metrics_are_rejected(service: LocalService) -> None:
     for path, headers, status in (
         ("/v1/get_result?id=x", {}, 404),
         ("/v1/get_result?id=x", {"Host": "evil.test"}, 421),
@@ -33,7 +33,7 @@ def test_a_forged_host_is_told_from_the_real_one_and_there_are_no_figures(servic
 
 
 @pytest.mark.slow
-def test_a_body_in_part_keeps_nobody_waiting(service: LocalService) -> None:
+def test_incomplete_body_times_out(service: LocalService) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=60) as wire:
         wire.sendall(b"POST /v1/gen-3-image-klein HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         assert wire.recv(100).startswith(b"HTTP/1.1 408 ")

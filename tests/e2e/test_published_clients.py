@@ -1,7 +1,4 @@
-"""Clients that others published make images on the service as it comes, unchanged: only the address is another.
-
-They are installed at the versions that `tests/clients` pins. What a client refuses by itself is here, too.
-"""
+"""Published clients make images on the service with only another address, at the versions that `tests/clients` pins."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from PIL import Image, ImageDraw
 from support import published_clients, website
 from support.images import image_base64
 from support.local_service import LocalService
-from support.polling import outcome
+from support.polling import wait_for_end
 from support.redis_process import until
 from support.website import Website
 
@@ -27,17 +24,17 @@ pytestmark = pytest.mark.slow
 AI_SDKS = ["ai-sdk-6", "ai-sdk-7"]
 PROMPT = "a red star"
 OPTIONS = {"steps": 4, "pollTimeoutMillis": 240_000, "pollIntervalMillis": 20, "outputFormat": "png"}
-"""Of the AI SDK: so many polls meet every status on the way."""
+"""Options of the AI SDK. It polls so often that it sees every status."""
 
 
-def photo() -> Image.Image:
+def draw_photo() -> Image.Image:
     image = Image.new("RGB", (320, 256), "teal")
     ImageDraw.Draw(image).ellipse((60, 40, 220, 200), fill="orange")
     return image
 
 
-def mask() -> Image.Image:
-    image = Image.new("L", photo().size, 0)
+def draw_mask() -> Image.Image:
+    image = Image.new("L", draw_photo().size, 0)
     ImageDraw.Draw(image).rectangle((100, 80, 200, 160), fill=255)
     return image
 
@@ -55,27 +52,27 @@ def hooks() -> Iterator[Website]:
 
 
 @pytest.mark.parametrize("package", AI_SDKS)
-def test_the_ai_sdk(service: LocalService, hooks: Website, package: str) -> None:
+def test_ai_sdk_makes_images(service: LocalService, hooks: Website, package: str) -> None:
     def build_call(model: str, prompt: Any = PROMPT, abort: bool = False, **call: Any) -> dict[str, Any]:
         options = {**OPTIONS, **call.pop("options", {})}
         call = {"prompt": prompt, "providerOptions": {"blackForestLabs": options}, **call}
         return {"model": model, "call": call, "abort": abort}
 
     klein, kontext = "gen-3-image-klein", "gen-kontext-pro"
-    fill = {"text": PROMPT, "images": [image_base64(photo())], "mask": image_base64(mask())}
+    fill = {"text": PROMPT, "images": [image_base64(draw_photo())], "mask": image_base64(draw_mask())}
     requests = {
         "prompt": build_call(klein),
         "ratio": build_call(klein, aspectRatio="1:1"),
         "size": build_call(klein, size="512x384", seed=7),
         "same seed": build_call(klein, size="512x384", seed=7),
         "webhook": build_call(klein, options={"webhookUrl": hooks.url("/done"), "webhookSecret": "hush"}),
-        "edit": build_call(kontext, {"text": "make it winter", "images": [image_base64(photo())]}, seed=7),
+        "edit": build_call(kontext, {"text": "make it winter", "images": [image_base64(draw_photo())]}, seed=7),
         "fill": build_call("flux-pro-1.0-fill", fill, options={"steps": 15}),
         "alias": build_call("flux-3-image-klein"),
         "abort": build_call(klein, abort=True),
         "refused": build_call(klein, options={"steps": 99}),
-        # It sends `input_image`, which this strict endpoint does not have; kontext and `gen-2-*` take it.
-        "no such field": build_call(klein, {"text": PROMPT, "images": [image_base64(photo())]}),
+        # The SDK sends `input_image`, which this strict endpoint rejects; kontext and `gen-2-*` accept it.
+        "no such field": build_call(klein, {"text": PROMPT, "images": [image_base64(draw_photo())]}),
     }
     answer = run_ai_sdk(service, package, requests)
     results = answer["results"]
@@ -89,7 +86,7 @@ def test_the_ai_sdk(service: LocalService, hooks: Website, package: str) -> None
     assert results["prompt"]["metadata"]["cost"] > 0
     edited = open_image(results["edit"])
     assert edited.width > edited.height
-    assert open_image(results["fill"]).size == photo().size
+    assert open_image(results["fill"]).size == draw_photo().size
     open_image(results["alias"])
     open_image(results["webhook"])
     assert results["abort"]["error"] == "AbortError"
@@ -111,8 +108,8 @@ def run_ai_sdk(service: LocalService, package: str, requests: dict[str, Any]) ->
     return published_clients.run_node(folder, service.repository / "tests/clients/ai-sdk.mjs", payload)
 
 
-def test_blackforest(service: LocalService, client: Client) -> None:
-    image, hole = image_base64(photo()), image_base64(mask())
+def test_blackforest_makes_images(service: LocalService, client: Client) -> None:
+    image, hole = image_base64(draw_photo()), image_base64(draw_mask())
     requests: dict[str, dict[str, Any]] = {
         "flux-pro": {"prompt": PROMPT, "width": 256, "height": 256, "steps": 4, "seed": 7},
         "flux-pro-1.1": {"prompt": PROMPT, "width": 256, "height": 256, "seed": 7},
@@ -135,8 +132,8 @@ def test_blackforest(service: LocalService, client: Client) -> None:
     assert results["flux-pro"]["result"]["seed"] == 7
 
 
-def test_litellm_polls_its_own_provider_only(service: LocalService, client: Client) -> None:
-    """It submits, and then refuses any polling address that is not the hosted service's; nothing here can mend that."""
+def test_litellm_rejects_the_polling_url(service: LocalService, client: Client) -> None:
+    """LiteLLM submits, but only polls the hosted service."""
     python = published_clients.python_environment(service.repository, "litellm")
     script = service.repository / "tests/clients/litellm/generate.py"
     output = published_clients.run_python(
@@ -145,8 +142,8 @@ def test_litellm_polls_its_own_provider_only(service: LocalService, client: Clie
         {"model": "flux-kontext-pro", "prompt": PROMPT},
         BFL_API_BASE=service.base_url,
         BFL_API_KEY=service.key,
-        LITELLM_LOCAL_MODEL_COST_MAP="True",  # else it asks the internet for prices as it is imported
+        LITELLM_LOCAL_MODEL_COST_MAP="True",  # otherwise it downloads prices at import
     )
     assert "Rejected polling URL" in output["error"]
     newest = client.tasks(limit=1)["tasks"][0]
-    assert outcome(client, newest["id"])["status"] == "Ready"
+    assert wait_for_end(client, newest["id"])["status"] == "Ready"

@@ -1,4 +1,4 @@
-"""Stopping or killing the whole service, or a part of it, loses nothing and leaves nothing behind."""
+"""Stops and kills of the whole service, or a part of it, lose no task and leave no process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
-from support.polling import outcome, poll_result
+from support.polling import poll_result, wait_for_end
 from support.redis_process import until
 
 from serve_app.cli.service import Client
@@ -22,7 +22,7 @@ BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
 
 
 def poll_until(client: Client, task_id: str, *statuses: str) -> dict[str, Any]:
-    """However often the way there breaks down meanwhile."""
+    """Polls until the task has one of the statuses; errors of polls are ignored."""
     polls: list[dict[str, Any]] = []
 
     def has_status() -> bool:
@@ -34,18 +34,18 @@ def poll_until(client: Client, task_id: str, *statuses: str) -> dict[str, Any]:
     return polls[-1]
 
 
-def events(service: LocalService) -> dict[str, int]:
-    """The service's own counters of the model under test."""
+def read_counters(service: LocalService) -> dict[str, int]:
+    """Returns the task counters of the model under test."""
     text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=60).text
     [counted] = [family for family in text_string_to_metric_families(text) if family.name == "gen_task_events"]
     return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["model"] == QUEUE}
 
 
-def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
-    before = events(breakable)
+def test_ctrl_c_and_kill_lose_no_task(breakable: LocalService) -> None:
+    before = read_counters(breakable)
     with breakable.client() as client:
         ids = [client.submit("gen-3-image-klein", BODY | {"seed": seed})["id"] for seed in range(TASKS)]
-        poll_until(client, ids[0], "Ready")  # others are being worked on, and some still wait
+        poll_until(client, ids[0], "Ready")  # others are running or waiting
     breakable.stop()
     assert breakable.processes() == []
     breakable.start()
@@ -57,15 +57,15 @@ def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
             task = poll_until(client, task_id, "Ready", "Error")
             assert task["status"] == "Ready", task
             assert client.fetch(task["result"]["sample"])[:2] == b"\xff\xd8", "a JPEG file"
-    after = events(breakable)
+    after = read_counters(breakable)
     gained = [after.get(name, 0) - before.get(name, 0) for name in ("accepted", "ready", "error")]
     assert gained == [TASKS, TASKS, 0]
 
 
-def test_models_that_share_text_encoders_outlive_a_kill_of_them(breakable: LocalService) -> None:
+def test_shared_text_encoder_is_restarted_after_a_kill(breakable: LocalService) -> None:
     def generate(endpoint: str, prompt: str) -> dict[str, Any]:
         body = {"prompt": prompt, "width": 64, "height": 64, "seed": 3, "output_format": "png", "disable_pup": True}
-        task = outcome(client, client.submit(endpoint, body)["id"])
+        task = wait_for_end(client, client.submit(endpoint, body)["id"])
         assert task["status"] == "Ready", task
         return task
 

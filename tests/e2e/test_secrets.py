@@ -1,4 +1,4 @@
-"""What a whole service writes down while it runs: nothing that opens a door."""
+"""Logs of a whole service contain no secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 from support.local_service import LocalService
-from support.polling import outcome
+from support.polling import wait_for_end
 
 from serve_app.cli.service import Client
 
@@ -18,8 +18,8 @@ WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"
 WRONG_TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzb21lYm9keSJ9.c2lnbmF0dXJl"
 
 
-def logs(service: LocalService) -> Iterator[Path]:
-    """Everything that the service and its cluster write to."""
+def find_logs(service: LocalService) -> Iterator[Path]:
+    """Yields the log files of the service and its cluster."""
     yield service.log
     commands = [" ".join(process.cmdline()) for process in service.processes("raylet")]
     folders = {path for command in commands for path in re.findall(r"--log_dir=(\S+)", command)}
@@ -28,10 +28,10 @@ def logs(service: LocalService) -> Iterator[Path]:
         yield from (file for file in Path(folder).rglob("*") if file.is_file())
 
 
-def test_no_log_holds_a_secret(service: LocalService, client: Client) -> None:
+def test_logs_contain_no_secret(service: LocalService, client: Client) -> None:
     body = {"prompt": "a star", "width": 64, "height": 64, "steps": 1}
     hook = {"webhook_url": "http://127.0.0.1:9/hook", "webhook_secret": WEBHOOK_SECRET}
-    task = outcome(client, client.submit("gen-3-image-klein", body | hook)["id"])
+    task = wait_for_end(client, client.submit("gen-3-image-klein", body | hook)["id"])
     sample = task["result"]["sample"]
     assert client.fetch(sample)
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
@@ -45,7 +45,7 @@ def test_no_log_holds_a_secret(service: LocalService, client: Client) -> None:
         ):
             assert 400 <= refused.status_code < 500, refused.text
             assert not any(secret in refused.text for secret in secrets)
-    contents = [(file.name, file.read_bytes()) for file in logs(service)]
+    contents = [(file.name, file.read_bytes()) for file in find_logs(service)]
     searched = (*secrets, sample.partition("?")[2])
     assert {
         (name, secret[:10]) for name, content in contents for secret in searched if secret.encode() in content

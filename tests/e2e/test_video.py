@@ -1,4 +1,4 @@
-"""Video over HTTP in all its modes, on the model that the local profile runs."""
+"""Video in all modes, on the local profile's model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from safetensors import safe_open
 from support.images import image_base64, to_base64
 from support.local_service import LocalService
-from support.polling import outcome, poll_result
+from support.polling import poll_result, wait_for_end
 from support.redis_process import until
 from video_inspection import decode_audio, decode_frames, inspect
 
@@ -24,43 +24,42 @@ ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
 PROMPT = "a red circle moves to the right on a dark blue background"
 QUICK: dict[str, Any] = {"draft": True}
-"""A quarter of the pixels to draw and to encode, where it doesn't matter how many there are."""
+"""Options that save three quarters of the pixels."""
 
 Frames = NDArray[np.uint8]
 
 
 def make(client: Client, **body: Any) -> tuple[dict[str, Any], bytes]:
-    task = outcome(client, client.submit(ENDPOINT, body)["id"])
+    task = wait_for_end(client, client.submit(ENDPOINT, body)["id"])
     assert task["status"] == "Ready", task
     return task, client.fetch(task["result"]["sample"])
 
 
-def small(frames: Frames, size: tuple[int, int] = (40, 22)) -> NDArray[np.float32]:
-    """Where only composition is left."""
+def shrink(frames: Frames, size: tuple[int, int] = (40, 22)) -> NDArray[np.float32]:
+    """Shrinks frames until only their composition is left."""
     return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]).astype(np.float32)
 
 
 def difference(one: Frames, other: Frames) -> float:
-    return float(np.abs(small(one) - small(other)).mean())
+    return float(np.abs(shrink(one) - shrink(other)).mean())
 
 
-def likeness(one: Frames, other: Frames) -> float:
-    """Correlation of what is left at 8 x 4, -1 to 1."""
-    return float(np.corrcoef(small(one, (8, 4)).ravel(), small(other, (8, 4)).ravel())[0, 1])
+def correlation(one: Frames, other: Frames) -> float:
+    return float(np.corrcoef(shrink(one, (8, 4)).ravel(), shrink(other, (8, 4)).ravel())[0, 1])
 
 
-def keyframe(colour: str, left: int = 420) -> tuple[str, Frames]:
-    """A keyframe as it is sent, and as a frame of a video."""
+def draw_keyframe(colour: str, left: int = 420) -> tuple[str, Frames]:
+    """Returns a keyframe in base64 and as a frame."""
     image = Image.new("RGB", (1280, 704), "navy")
     ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
     return image_base64(image), np.asarray(image)
 
 
-def test_words_become_a_video_with_audio(client: Client) -> None:
+def test_prompt_makes_a_video_with_audio(client: Client) -> None:
     polls: list[dict[str, Any]] = []
     before = client.credits()
     submitted = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "seed": 7})
-    task = outcome(client, submitted["id"], polls.append)
+    task = wait_for_end(client, submitted["id"], polls.append)
     assert task["status"] == "Ready", task
     assert (submitted["cost"], submitted["input_mp"], submitted["output_mp"]) == (None, None, None)
     assert before - client.credits() == task["cost"] > 0
@@ -75,19 +74,19 @@ def test_words_become_a_video_with_audio(client: Client) -> None:
     progress = [each["progress"] for each in polls if each["progress"] is not None]
     assert progress == sorted(progress)
     assert any(0 < fraction < 1 for fraction in progress)
-    assert any(each["preview"] for each in polls), "a first frame was to be seen before the video was ready"
+    assert any(each["preview"] for each in polls), "no preview before the end"
 
 
 @pytest.mark.slow
-def test_a_video_without_audio(client: Client) -> None:
+def test_audio_can_be_left_out(client: Client) -> None:
     _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16", **QUICK)
     video = inspect(data)
     assert video.audio_codec is None
     assert video.height > video.width
 
 
-def test_keyframes_are_seen_at_their_times(client: Client) -> None:
-    (first, left), (last, right) = (keyframe("orange", x) for x in (60, 780))
+def test_keyframes_appear_at_their_times(client: Client) -> None:
+    (first, left), (last, right) = (draw_keyframe("orange", x) for x in (60, 780))
     _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
     video = decode_frames(data)
     for frame, expected, other in ((video[:1], left, right), (video[-1:], right, left)):
@@ -95,7 +94,7 @@ def test_keyframes_are_seen_at_their_times(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_a_continuation_begins_with_what_it_goes_on_from(client: Client) -> None:
+def test_continuation_starts_with_the_given_video(client: Client) -> None:
     _, start = make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)
     _, data = make(client, mode="v2v", prompt=PROMPT, start_video=to_base64(start), **QUICK)
     before, after = decode_frames(start).astype(np.float32), decode_frames(data)
@@ -108,23 +107,23 @@ def test_a_continuation_begins_with_what_it_goes_on_from(client: Client) -> None
 
 
 @pytest.mark.slow
-def test_a_draft_is_enhanced_with_the_same_composition(client: Client) -> None:
+def test_enhanced_draft_keeps_the_composition(client: Client) -> None:
     drafted, rough = make(client, mode="t2v", prompt=PROMPT, draft=True, seed=11)
     _, unrelated = make(client, mode="t2v", prompt="a white square falls on a yellow background", draft=True, seed=12)
     enhanced, fine = make(client, mode="draft_enhance", draft_cache=drafted["result"]["draft_cache"])
     assert (inspect(rough).width, inspect(fine).width) == (640, 1920)
     assert enhanced["result"]["seed"] == 11
     assert enhanced["result"]["prompt"] == PROMPT
-    alike, unalike = (likeness(decode_frames(fine), decode_frames(each)) for each in (rough, unrelated))
+    alike, unalike = (correlation(decode_frames(fine), decode_frames(each)) for each in (rough, unrelated))
     assert alike > max(0.5, unalike + 0.2)
 
 
 @pytest.mark.slow
-def test_a_lost_video_goes_on_where_it_was_and_is_paid_for_once(client: Client, service: LocalService) -> None:
+def test_video_resumes_after_a_kill_and_costs_once(client: Client, service: LocalService) -> None:
     before = client.credits()
     task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
-    until(lambda: steps_in(checkpoint) >= 3)
+    until(lambda: read_steps(checkpoint) >= 3)
     reached = poll_result(client, task_id)["progress"]
     service.kill_one("ServeReplica:gen:ltx2")
 
@@ -133,14 +132,14 @@ def test_a_lost_video_goes_on_where_it_was_and_is_paid_for_once(client: Client, 
         progress.append(task["progress"] or 0.0)
         time.sleep(0.05)
     assert task["status"] == "Ready", task
-    # A video that began anew would show its first steps again; each takes longer than a poll.
+    # A restarted video would show its first steps again; each takes longer than a poll.
     assert min(fraction for fraction in progress if fraction > 0) >= reached > 0
     assert inspect(client.fetch(task["result"]["sample"])).frames == 20 * FPS
     assert before - client.credits() == task["cost"]
     assert not checkpoint.exists()
 
 
-def steps_in(checkpoint: Path) -> int:
+def read_steps(checkpoint: Path) -> int:
     if not checkpoint.exists():
         return 0
     with safe_open(checkpoint, "pt") as handle:

@@ -1,4 +1,4 @@
-"""What `make dist` builds, installed without the checkout, serves from an empty folder."""
+"""The wheels that `make dist` builds serve without the checkout, from an empty folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _START_S = 120
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheels. Dependencies are those of this environment."""
+    """The `bin` folder of an environment with the wheels; it uses this environment's dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     uv, dist, environment = str(BIN / "uv"), folder / "dist", folder / "env"
     for source in (repository, repository / "clients/python"):
@@ -32,13 +32,13 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     options = ["--offline", "--no-deps", "--python", str(python)]
     subprocess.run([uv, "pip", "install", "-q", *options, *map(str, dist.glob("*.whl"))], check=True)
     packages = environment / f"lib/python{sysconfig.get_python_version()}/site-packages"
-    # Files like this one in that folder count for its own environment alone: nothing of the checkout comes along.
+    # Python ignores `.pth` files in this second folder, so the checkout is not on the path.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python.parent
 
 
 @pytest.mark.slow
-def test_up_and_an_image_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+def test_wheel_serves_an_image_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     (here := tmp_path / "here").mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GEN_", "PYTHON"))}
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "OMP_NUM_THREADS": "1"}
@@ -49,10 +49,10 @@ def test_up_and_an_image_from_an_empty_folder(installed: Path, tmp_path: Path) -
             [installed / "gen-serve", "up"], cwd=here, env=environment, stdout=output, stderr=output
         )
     try:
-        give_up = time.monotonic() + _START_S
+        deadline = time.monotonic() + _START_S
         while b"ready after" not in log.read_bytes():
             assert service.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < give_up, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
         command = [installed / "gen-serve", "generate", "gen-3-image-klein", "prompt=a red star", "-o", "star.png"]
         result = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=240)

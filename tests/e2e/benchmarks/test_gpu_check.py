@@ -1,4 +1,4 @@
-"""The check for GPUs runs without one, on small checkpoints, and says what it found."""
+"""The GPU check, run on the CPU with small checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu_report(folder: Path) -> dict[str, Any]:
     return json.loads((folder / report.FILE).read_text())
 
 
-def test_every_phase_finds_something_or_says_why_not(gpu_report: dict[str, Any]) -> None:
+def test_every_phase_has_results_or_a_reason(gpu_report: dict[str, Any]) -> None:
     assert gpu_report["failed"] == {}
     phases = {phase for _, phases in GROUPS.values() for phase in phases if not phase.startswith("bundled/")}
     assert phases == gpu_report["phases"].keys()
@@ -38,7 +38,7 @@ def test_every_phase_finds_something_or_says_why_not(gpu_report: dict[str, Any])
     assert {part for part, why in gpu_report["skipped"].items() if why != "needs CUDA"} == others
 
 
-def test_rows_are_right_and_mistakes_would_show(gpu_report: dict[str, Any]) -> None:
+def test_rows_pass_and_wrong_rows_are_found(gpu_report: dict[str, Any]) -> None:
     compared = [entry for parts in gpu_report["phases"].values() for entry in parts.values() if "passed" in entry]
     assert report.wrong(gpu_report) == []
     assert all(entry["difference"] <= entry["tolerance"] for entry in compared)
@@ -50,7 +50,7 @@ def test_rows_are_right_and_mistakes_would_show(gpu_report: dict[str, Any]) -> N
     assert "NOT WITHIN" in report.table(gpu_report | wrong)
 
 
-def test_every_figure_is_shown_and_published_for_a_card_alone(
+def test_all_results_are_shown_and_only_gpus_published(
     folder: Path, gpu_report: dict[str, Any], tmp_path: Path
 ) -> None:
     table = (folder / "table.txt").read_text()

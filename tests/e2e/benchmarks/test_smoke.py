@@ -1,4 +1,4 @@
-"""Every benchmark still runs, gets the answers it should, and compares equal work: `make bench-smoke`."""
+"""Every benchmark runs and measures its goals. `make bench-smoke` runs these tests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks import harness
 pytestmark = pytest.mark.slow
 
 ALONE = ("peers", "planner")
-"""Take minutes even with tiny counts, as they start four and five services: `make bench-smoke` runs them, too."""
+"""Benchmarks that take minutes even with tiny counts, since they start several services."""
 
 
 @pytest.mark.parametrize("name", [name for name in harness.MODULES if name not in ALONE])
-def test_it_measures_what_it_says(name: str, tmp_path: Path) -> None:
+def test_benchmark_measures_its_goals(name: str, tmp_path: Path) -> None:
     benchmark = harness.benchmark(name)
     assert benchmark.name == name
     result = benchmark.run(Console(file=io.StringIO(), width=100), smoke=True)

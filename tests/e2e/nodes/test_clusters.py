@@ -1,4 +1,4 @@
-"""Ray clusters, asked from inside: one as the launcher begins it, and others that somebody else started."""
+"""The launcher's own Ray cluster, and deployments on clusters that others started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print("answers:", ray.get(ray.remote(lambda: 42).remote()))
 for process in psutil.Process().children(recursive=True):
     print(" ".join(process.cmdline()))
 """
-LOOKED = """
+CHECK_SCRIPT = """
 import json, sys
 from pathlib import Path
 
@@ -43,7 +43,7 @@ ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 found = preflight.check_everything(complete(settings.load(Path(sys.argv[1]))), FLAGS)
 print(json.dumps([preflight.may_serve(found), {each.what: [each.verdict, each.message] for each in found}]))
 """
-BESIDE = """
+DEPLOY_SCRIPT = """
 import json, sys, uuid
 
 import ray
@@ -72,18 +72,18 @@ def replicas():
 
 port = int(sys.argv[1])
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-told = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.list_serve_actors(5)))}
-told["not yet"] = deploy.listen_everywhere(Settings(service={"port": port, "proxies": "head"}))
+report = {"not there": ray_internals.http_address(), "actors": len(list(ray_internals.list_serve_actors(5)))}
+report["not yet"] = deploy.listen_everywhere(Settings(service={"port": port, "proxies": "head"}))
 serve.run(part("Theirs", "1"), name="theirs", route_prefix="/theirs")
-told["same port"] = deploy.listen_everywhere(Settings(service={"port": port}))
-told["other port"] = deploy.listen_everywhere(Settings(service={"port": 8000}))
-told["served by"] = [name for name, _ in ray_internals.list_serve_actors(5)]
+report["same port"] = deploy.listen_everywhere(Settings(service={"port": port}))
+report["other port"] = deploy.listen_everywhere(Settings(service={"port": 8000}))
+report["served by"] = [name for name, _ in ray_internals.list_serve_actors(5)]
 for name, version in (("first", "1"), ("again", "1"), ("changed", "2")):
     deploy.deploy_application(whole(version), ())
-    told[name] = replicas()
-told["removed"] = [deploy.remove_application(), deploy.remove_application()]
-told["left"] = sorted(serve.status().applications)
-print(json.dumps(told))
+    report[name] = replicas()
+report["removed"] = [deploy.remove_application(), deploy.remove_application()]
+report["left"] = sorted(serve.status().applications)
+print(json.dumps(report))
 serve.shutdown()
 """
 PORT_SCRIPT = """
@@ -98,12 +98,12 @@ ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 try:
     deploy.listen_everywhere(Settings(service={"port": int(sys.argv[1])}))
 except RuntimeError as problem:
-    print("told:", problem)
+    print("report:", problem)
 """
 
 
 def run_script(script: str, *words: str, **environment: str) -> str:
-    """What a script says that runs with a cluster of its own."""
+    """Runs a script with its own cluster. Returns its output."""
     usual = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     usual |= dict.fromkeys(("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"), "60")
     command, env = [sys.executable, "-c", script, *words], os.environ | usual | environment
@@ -112,7 +112,7 @@ def run_script(script: str, *words: str, **environment: str) -> str:
     return result.stdout
 
 
-def test_an_own_cluster_works_without_what_is_for_people() -> None:
+def test_own_cluster_starts_no_dashboard() -> None:
     output = run_script(START_SCRIPT)
     assert "answers: 42" in output
     assert "raylet" in output
@@ -121,31 +121,33 @@ def test_an_own_cluster_works_without_what_is_for_people() -> None:
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("disabled", "warning"), ("token", "fine")])
-def test_nodes_tell_what_they_lack(tmp_path: Path, repository: Path, redis_url: str, mode: str, expected: str) -> None:
+def test_preflight_reports_what_nodes_lack(
+    tmp_path: Path, repository: Path, redis_url: str, mode: str, expected: str
+) -> None:
     config = tmp_path / "config.yaml"
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sealing-key").write_text("A" * 43 + "=")
     values = {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
     config.write_text(json.dumps({**values, "redis": {"url": redis_url}}))
-    looked = run_script(LOOKED, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
-    may_serve, verdicts = json.loads(looked.splitlines()[-1])
-    assert not may_serve, "the node was started without the switches"
+    output = run_script(CHECK_SCRIPT, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
+    may_serve, verdicts = json.loads(output.splitlines()[-1])
+    assert not may_serve, "the node lacks the flags"
     assert verdicts["Ray's token"][0] == expected
     for name in ("secrets", "release", "Redis", "persistence", "object store", "clock"):
         assert verdicts[name][0] == "fine", verdicts[name]
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_taken_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        problem = next(line for line in run_script(PORT_SCRIPT, port).splitlines() if line.startswith("told:"))
-    assert problem.startswith(f"told: Serve does not listen on 127.0.0.1:{port}: ")
+        problem = next(line for line in run_script(PORT_SCRIPT, port).splitlines() if line.startswith("report:"))
+    assert problem.startswith(f"report: Serve does not listen on 127.0.0.1:{port}: ")
     assert "ray::" not in problem
 
 
-def test_only_what_changed_and_nothing_of_others_is_deployed_anew() -> None:
+def test_deploy_restarts_only_changed_deployments() -> None:
     report = json.loads(
-        next(line for line in run_script(BESIDE, str(free_port())).splitlines() if line.startswith("{"))
+        next(line for line in run_script(DEPLOY_SCRIPT, str(free_port())).splitlines() if line.startswith("{"))
     )
     assert [report[name] for name in ("not there", "actors", "not yet", "same port")] == [None, 0, None, None]
     assert "listens on 127.0.0.1:" in report["other port"]

@@ -53,7 +53,7 @@ def test_the_documentation_is_one_click_away(page: Page) -> None:
     expect(page).to_have_url(re.compile("/docs$"))
 
 
-def test_the_first_visit_makes_an_image_by_one_click(page: Page, behind: Behind) -> None:
+def test_first_visit_makes_an_image_by_one_click(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.get_by_role("button", name=EXAMPLE).click()
     card = page.get_by_role("article").first

@@ -1,4 +1,4 @@
-"""A hub with some repositories, and profiles whose checkpoints are in it."""
+"""Fixtures: a fake hub with repositories, and profiles with checkpoints from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def profile(hub: Hub, tmp_path: Path) -> Profiles:
-    """With these models in the catalog, and settings; without anything else to load."""
+    """Creates profiles with the given models in the catalog and nothing else to load."""
     others = ("HF_", "GEN_", "TRANSFORMERS_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -1,4 +1,4 @@
-"""A replica that has started never asks the hub, whatever it is asked for."""
+"""Started replicas never ask the hub."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ asyncio.run(main())
 """
 
 
-def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
-    hub.repositories["owner/network"] = Repository({MAIN: {"onnx/model.onnx": matting_network()}})
+def test_started_replica_never_asks_the_hub(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
+    hub.repositories["owner/network"] = Repository({MAIN: {"onnx/model.onnx": make_matting_network()}})
     save_classifier(tmp_path / "classifier")
     hub.repositories[CLASSIFIER] = Repository({MAIN: read_files(tmp_path / "classifier")})
     environment = profile({}).environment | {"OMP_NUM_THREADS": "1"}
@@ -79,8 +79,8 @@ def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profil
     assert hub.requests - before == {}
 
 
-def matting_network() -> bytes:
-    """The mean of an image's channels."""
+def make_matting_network() -> bytes:
+    """Returns an ONNX network that averages an image's channels."""
     image, alpha = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 64, 64))
         for name, channels in (("image", 3), ("share", 1))

@@ -1,4 +1,4 @@
-"""`gen-serve weights`, run as operators run it, on a hub of this machine; replicas' own code on what it fetched."""
+"""`gen-serve weights` on a fake hub, and replicas' own code on the fetched weights."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ print(json.dumps([ray.get(is_offline.remote()), weights("fetch"), weights("list"
 """
 
 
-def test_what_is_fetched_is_what_replicas_load_without_a_hub_and_is_not_fetched_again(
-    hub: Hub, profile: Profiles
-) -> None:
+def test_fetched_weights_load_offline_and_are_kept(hub: Hub, profile: Profiles) -> None:
     machine = profile({"image": IMAGE, "eraser": ERASER}, rewriter=REWRITER)
     checkpoints = (PIPELINE, "owner/network", REWRITER)
     assert machine.fetch()[:2] == (0, dict.fromkeys(checkpoints, "fetched"))
@@ -94,7 +92,7 @@ def test_what_is_fetched_is_what_replicas_load_without_a_hub_and_is_not_fetched_
     assert sum(row["size"] for row in listed.values()) == bytes_before
 
 
-def test_only_weights_that_are_loaded_are_fetched(hub: Hub, profile: Profiles) -> None:
+def test_only_loaded_weights_are_fetched(hub: Hub, profile: Profiles) -> None:
     plain = pipeline()
     others = published_beside(plain)
     hub.repositories[PIPELINE] = Repository({MAIN: plain | others})
@@ -107,7 +105,7 @@ def test_only_weights_that_are_loaded_are_fetched(hub: Hub, profile: Profiles) -
 
 
 @pytest.mark.parametrize("suffix", [".fp16.safetensors", ".bin"])
-def test_other_weights_are_fetched_where_there_are_no_plain_ones(hub: Hub, profile: Profiles, suffix: str) -> None:
+def test_other_weight_formats_are_a_fallback(hub: Hub, profile: Profiles, suffix: str) -> None:
     files = {name.replace(".safetensors", suffix): content for name, content in pipeline().items()}
     hub.repositories[PIPELINE] = Repository({MAIN: files})
     machine = profile({"image": {**IMAGE, "backend": "diffusers"}})
@@ -117,7 +115,7 @@ def test_other_weights_are_fetched_where_there_are_no_plain_ones(hub: Hub, profi
         assert machine.offline(GENERIC) == "FluxPipeline"
 
 
-def test_weights_that_gguf_replaces_are_not_fetched(hub: Hub, profile: Profiles) -> None:
+def test_gguf_replaces_other_weights(hub: Hub, profile: Profiles) -> None:
     hub.repositories["owner/gguf"] = Repository({MAIN: {"q4.gguf": b"few bits", "q8.gguf": b"more bits"}})
     quantization = {"method": "gguf", "file": "owner/gguf/q4.gguf"}
     machine = profile({"image": {**IMAGE, "quantization": quantization}})
@@ -126,7 +124,7 @@ def test_weights_that_gguf_replaces_are_not_fetched(hub: Hub, profile: Profiles)
     assert {name for name in machine.files if name.endswith(".gguf")} == {"q4.gguf"}
 
 
-def test_one_file_comes_with_its_configuration(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
+def test_single_file_is_fetched_with_its_configuration(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
     file = build_ldm_file(tmp_path / "base")
     hub.repositories["owner/mine"] = Repository({MAIN: {"mine.safetensors": file.read_bytes(), "README.md": b"mine"}})
     hub.repositories["owner/base"] = Repository({MAIN: read_files(tmp_path / "base", **{"unet/model.bin": b"much"})})
@@ -136,21 +134,21 @@ def test_one_file_comes_with_its_configuration(hub: Hub, profile: Profiles, tmp_
     assert machine.offline(ONE_FILE) == "StableDiffusionPipeline"
 
 
-def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
+def test_broken_fetch_is_resumed(hub: Hub, profile: Profiles) -> None:
     machine = profile({"image": IMAGE})
     hub.max_bytes = 3_000_000
-    code, came, errors = machine.fetch()
-    assert (code, "etch again" in came[PIPELINE]) == (1, True)
+    code, states, errors = machine.fetch()
+    assert (code, "etch again" in states[PIPELINE]) == (1, True)
     assert "1 of 1 could not be fetched" in errors
     row = machine.list_checkpoints()[PIPELINE]
-    assert (row["there"], row["missing"]) == ("", "here"), "part of it is no checkpoint"
+    assert (row["there"], row["missing"]) == ("", "here")
     hub.max_bytes, hub.sent_bytes = None, 0
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
     assert 0 < hub.sent_bytes < sum(map(len, pipeline().values())) - 500_000
     assert machine.offline(LOADED) == "Flux1"
 
 
-def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -> None:
+def test_interrupted_fetch_ends_at_once(hub: Hub, profile: Profiles) -> None:
     machine = profile({"image": IMAGE})
     hub.resumed.clear()
     with subprocess.Popen(
@@ -161,7 +159,7 @@ def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -
         assert (process.wait(120), process.stderr and process.stderr.read().startswith("stopped: ")) == (130, True)
 
 
-def test_a_revision_is_the_one_that_was_named(hub: Hub, profile: Profiles) -> None:
+def test_named_revision_is_fetched(hub: Hub, profile: Profiles) -> None:
     states: dict[str, State] = {"v1": {"onnx/model.onnx": b"the first"}, MAIN: {"onnx/model.onnx": b"another"}}
     hub.repositories["owner/network"] = Repository(states)
     commit = hub.repositories["owner/network"].commit("v1")
@@ -173,7 +171,7 @@ def test_a_revision_is_the_one_that_was_named(hub: Hub, profile: Profiles) -> No
     assert (code, "it has no revision v2" in came["owner/network"]) == (1, True)
 
 
-def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, profile: Profiles) -> None:
+def test_unavailable_repositories_are_reported_and_others_fetched(hub: Hub, profile: Profiles) -> None:
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
     hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
     names = ("owner/gated/model.onnx", "owner/nowhere/model.onnx", "owner/network/onnx/nothing.onnx", NETWORK)
@@ -192,19 +190,19 @@ def test_what_is_gated_broken_or_not_there_is_told_and_all_else_comes(hub: Hub, 
     assert hub.tokens == {"hf_of-somebody-else"}
 
 
-def test_a_token_opens_what_is_gated(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
+def test_token_opens_a_gated_repository(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
     hub.repositories["owner/gated"] = Repository({MAIN: {"model.onnx": b"graph"}}, gated=True, token=TOKEN)
     machine = profile({"model": {"backend": "onnx", "checkpoint": "owner/gated/model.onnx"}})
     (tmp_path / "token").write_text(TOKEN)
     assert machine.fetch(HF_TOKEN_PATH=str(tmp_path / "token"))[:2] == (0, {"owner/gated": "fetched"})
 
 
-def test_a_hub_that_may_not_be_asked_is_not(hub: Hub, profile: Profiles) -> None:
+def test_offline_switch_prevents_a_fetch(hub: Hub, profile: Profiles) -> None:
     code, came, _ = profile({"image": IMAGE}).fetch(HF_HUB_OFFLINE="1")
     assert (code, "fetch with HF_HUB_OFFLINE=0" in came[PIPELINE], hub.requests.total()) == (1, True, 0)
 
 
-def test_components_in_other_repositories_come_too(hub: Hub, profile: Profiles) -> None:
+def test_components_in_other_repositories_are_fetched(hub: Hub, profile: Profiles) -> None:
     autoencoder, files = read_files(BUNDLED.parent / "autoencoders" / "flux2"), read_files(BUNDLED / "flux3")
     index = json.loads(files["modular_model_index.json"])
     del index["_shared"]
@@ -217,7 +215,7 @@ def test_components_in_other_repositories_come_too(hub: Hub, profile: Profiles) 
     assert machine.offline(LOADED) == "Flux3"
 
 
-def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, profile: Profiles) -> None:
+def test_old_incomplete_files_are_deleted(hub: Hub, profile: Profiles) -> None:
     machine = profile({"eraser": ERASER})
     blobs = machine.folder / "hub/hub/models--owner--network/blobs"
     blobs.mkdir(parents=True)
@@ -229,8 +227,8 @@ def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, prof
     assert [each.name for each in blobs.glob("*.incomplete")] == ["new.incomplete"]
 
 
-def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> None:
-    """On one node, which others started with HF_HUB_OFFLINE for its replicas."""
+def test_nodes_fetch_weights_of_their_replicas(hub: Hub, profile: Profiles) -> None:
+    """The node was started with HF_HUB_OFFLINE for its replicas."""
     large = "owner/large/model.onnx"
     queues = {"here": ERASER, "elsewhere": {**ERASER, "checkpoint": large}}
     machine = profile(queues, models={"elsewhere": {"ray_actor_options": {"num_gpus": 8}}})
@@ -238,7 +236,7 @@ def test_nodes_fetch_what_their_replicas_load(hub: Hub, profile: Profiles) -> No
     result = machine.run([sys.executable, "-c", CLUSTER, str(machine.write_config())], HF_HUB_OFFLINE="1", **marks)
     assert result.returncode == 0, result.stderr
     replica_is_offline, (code, rows, errors), listed = json.loads(result.stdout.splitlines()[-1])
-    assert replica_is_offline, "a node's environment is that of its replicas"
+    assert replica_is_offline
     assert code == 0, errors
     assert [(row["checkpoint"], row["state"]) for row in rows] == [("owner/network", "fetched")]
     assert rows[0]["where"].startswith("node ")
