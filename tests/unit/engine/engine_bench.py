@@ -1,4 +1,4 @@
-"""What the engine tests share."""
+"""Engines on virtual backends, driven by hand or by their own threads."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from deployments.engine.loop import Engine
 from deployments.engine.requests import RequestHandle
 
 WAIT = 60.0
-"""Seconds after which a threaded test gives up; none waits that long."""
+"""Seconds before a threaded test fails."""
 BOUNDS: dict[str, Any] = {"max_running": 16, "max_batch": 8}
 
 
 class Bench:
-    """An engine on a virtual clock, and what its jobs were told."""
+    """An engine on a virtual clock, and the events of its jobs."""
 
     def __init__(self, backend: VirtualBackend, **options: Any) -> None:
         self.backend = backend
-        self.heard: dict[str, Listener] = {}
+        self.listeners: dict[str, Listener] = {}
         self.handles: dict[str, RequestHandle] = {}
         self.engine: Engine[GenerationJob, VirtualState] = Engine(backend, **BOUNDS | options, clock=backend.clock)
 
     def submit(self, *jobs: GenerationJob) -> None:
         for job in jobs:
-            self.heard[job.id] = Listener()
-            self.handles[job.id] = self.engine.submit(job, self.heard[job.id])
+            self.listeners[job.id] = Listener()
+            self.handles[job.id] = self.engine.submit(job, self.listeners[job.id])
 
     def run(self, *jobs: GenerationJob) -> None:
         self.submit(*jobs)
@@ -38,33 +38,33 @@ class Bench:
         assert (self.engine.running, self.engine.waiting, self.engine.health.busy_since) == (0, 0, None)
 
     def learn(self, size: int = 64, steps: int = 40) -> None:
-        """Lets the batch limit of `size` grow to where it stays, and forgets the calls that took."""
+        """Runs jobs until the batch limit of `size` is stable, and clears the recorded calls."""
         self.run(*(make_job(f"learn-{n}", size=size, steps=steps) for n in range(8)))
         self.backend.calls.clear()
-        self.heard.clear()
+        self.listeners.clear()
 
     def last(self, name: str) -> Event:
-        assert sum(isinstance(event, LAST) for event in self.heard[name].events) == 1
-        return self.heard[name].events[-1]
+        assert sum(isinstance(event, LAST) for event in self.listeners[name].events) == 1
+        return self.listeners[name].events[-1]
 
     def done(self) -> set[str]:
-        return {name for name in self.heard if isinstance(self.last(name), Done)}
+        return {name for name in self.listeners if isinstance(self.last(name), Done)}
 
 
 class Threaded:
-    """An engine with threads of its own, and what its jobs were told."""
+    """An engine with its own threads, and the events of its jobs."""
 
     def __init__(self, backend: VirtualBackend, **options: Any) -> None:
         self.engine: Engine[GenerationJob, VirtualState] = Engine(backend, **BOUNDS | options)
         self.engine.start()
-        self.heard: dict[str, Listener] = {}
+        self.listeners: dict[str, Listener] = {}
         self._ended = threading.Semaphore(0)
 
     def submit(self, *jobs: GenerationJob) -> list[RequestHandle]:
         return [self._submit(job) for job in jobs]
 
     def _submit(self, job: GenerationJob) -> RequestHandle:
-        listener = self.heard[job.id] = Listener()
+        listener = self.listeners[job.id] = Listener()
 
         def emit(event: Event) -> None:
             listener(event)
@@ -75,10 +75,10 @@ class Threaded:
 
     def await_ends(self, count: int) -> None:
         for _ in range(count):
-            assert self._ended.acquire(timeout=WAIT), "a job was left without an end"
+            assert self._ended.acquire(timeout=WAIT), "a job did not end"
 
     def last(self, name: str) -> Event:
-        return self.heard[name].events[-1]
+        return self.listeners[name].events[-1]
 
     def stop(self) -> None:
         assert self.engine.stop(WAIT)

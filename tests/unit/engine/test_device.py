@@ -20,18 +20,18 @@ LONG, NONE = 3600.0, 0.0
 
 
 def waits(seconds: float, folder: Path, max_wait_s: float) -> bool:
-    """Whether one that goes last would wait now."""
+    """Returns whether a low-priority model would wait now."""
     last = priority_on(Sharing(device="gpu", priority="low", max_wait_s=max_wait_s), folder)
-    began = time.monotonic()
+    start = time.monotonic()
     last.wait()
-    return time.monotonic() - began >= seconds
+    return time.monotonic() - start >= seconds
 
 
 def claim_and_die(folder: Path) -> None:
     priority_on(Sharing(device="gpu", priority="high"), folder).announce(True)
 
 
-def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
+def test_low_priority_waits_for_all_high_priority_models(tmp_path: Path) -> None:
     firsts = [priority_on(Sharing(device="gpu", priority="high"), tmp_path) for _ in range(2)]
     for first in firsts:
         first.announce(True)
@@ -44,20 +44,20 @@ def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_those_that_go_last_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_low_priority_models_do_not_wait_for_each_other(tmp_path: Path) -> None:
     other = priority_on(Sharing(device="gpu", priority="low", max_wait_s=LONG), tmp_path)
     other.announce(True)
     other.wait()
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_another_device_is_another_matter(tmp_path: Path) -> None:
+def test_priority_is_per_device(tmp_path: Path) -> None:
     first = priority_on(Sharing(device="other", priority="high"), tmp_path)
     first.announce(True)
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
+def test_claim_ends_with_its_process(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=claim_and_die, args=(tmp_path,))
     process.start()
     process.join()
@@ -65,7 +65,7 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
+def test_high_priority_never_waits(tmp_path: Path) -> None:
     first = priority_on(Sharing(device="gpu", priority="high"), tmp_path)
     [lock] = tmp_path.iterdir()
     with lock.open("r+b") as frozen:
@@ -77,7 +77,7 @@ def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
     assert waits(0.05, tmp_path, max_wait_s=0.05)
 
 
-def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
+def test_stop_gives_up_on_a_hung_call() -> None:
     entered, release = threading.Event(), threading.Event()
 
     def hang(call: str, names: list[str]) -> None:
@@ -92,12 +92,12 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
     assert bench.engine.stop(timeout=0.0) is False
     release.set()
     bench.stop()
-    assert bench.heard["a"].kinds == ["Started"]
+    assert bench.listeners["a"].kinds == ["Started"]
     with pytest.raises(RuntimeError, match="stopped"):
         bench.submit(make_job("b"))
 
 
-def test_threads_and_single_rounds_do_not_mix() -> None:
+def test_engine_with_threads_rejects_step_once() -> None:
     bench = Threaded(VirtualBackend())
     with pytest.raises(RuntimeError, match="threads"):
         bench.engine.step_once()
@@ -121,11 +121,11 @@ def test_threads_end_every_job_exactly_once() -> None:
             [handle] = bench.submit(job)
             if name in cancelled:
                 open_ones[name] = handle
-            # Some while the job waits, some in whatever call it is by then.
+            # Some are cancelled while they wait, others during a call.
             while open_ones and (name == share[-1] or rng.random() < 0.2):
                 victim, handle = open_ones.popitem()
                 bench.engine.cancel(handle)
-                after_cancel[victim] = len(bench.heard[victim].events)
+                after_cancel[victim] = len(bench.listeners[victim].events)
 
     clients = [threading.Thread(target=client, args=(names[n::8], n)) for n in range(8)]
     for thread in clients:
@@ -135,7 +135,7 @@ def test_threads_end_every_job_exactly_once() -> None:
     bench.await_ends(len(names) - len(cancelled))
     bench.stop()
     for name in names:
-        kinds = bench.heard[name].kinds
+        kinds = bench.listeners[name].kinds
         if name in cancelled:
             assert len(kinds) == after_cancel[name], "an event came after the cancellation"
         else:

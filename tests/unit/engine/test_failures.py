@@ -1,4 +1,4 @@
-"""What fails, and whose fault it is: a job's, the model's or the device's."""
+"""Failures of jobs, models and devices, and which of them blame a job."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.requests import BROKEN, DEVICE_BROKEN, MEMORY_BUSY, NO_MEMORY, NOTHING_USABLE
 
 
-def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_listener_loses_only_its_job(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(VirtualBackend(), max_running=2)
     calls: list[Event] = []
 
-    def deaf(event: Event) -> None:
+    def raise_on_progress(event: Event) -> None:
         calls.append(event)
         if isinstance(event, Progress):
             raise RuntimeError("the event loop is closed")
 
-    bench.engine.submit(make_job("a", steps=1), deaf)
+    bench.engine.submit(make_job("a", steps=1), raise_on_progress)
     bench.run(make_job("b"), make_job("c"))
     assert [type(event).__name__ for event in calls] == ["Started", "Progress"]
     assert bench.done() == {"b", "c"}
     assert "listener of job a failed" in caplog.text
 
 
-def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
+def test_step_out_of_memory_shrinks_the_batch() -> None:
     bench = Bench(VirtualBackend())
     bench.learn()
     bench.backend.max_batch["step"] = 3
     bench.run(*(make_job(str(n)) for n in range(8)))
     sizes = [len(names) for names in bench.backend.batches("step")]
-    assert sizes[:3] == [8, 4, 2], "two failures, then what fits"
-    assert set(sizes[2:]) == {2}, "and the limit is remembered"
+    assert sizes[:3] == [8, 4, 2], "two failures, then a batch that fits"
+    assert set(sizes[2:]) == {2}, "the limit is kept"
     assert len(bench.done()) == 8
 
 
-def test_an_image_that_does_not_fit_alone_fails() -> None:
+def test_image_that_does_not_fit_alone_fails() -> None:
     bench = Bench(VirtualBackend(errors={("step", "huge"): OutOfMemory()}))
     bench.learn()
     bench.run(make_job("a"), make_job("huge", width=4096), make_job("b"))
@@ -56,8 +56,8 @@ def test_an_image_that_does_not_fit_alone_fails() -> None:
 
 @pytest.mark.parametrize("call", ["encode", "step", "finish"])
 @pytest.mark.parametrize("crowded", [False, True])
-def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: str, crowded: bool) -> None:
-    """It is tried again, without blame: on this device another time, or on another device."""
+def test_memory_of_others_is_not_the_jobs_fault(call: str, crowded: bool) -> None:
+    """The job is retried without blame."""
     bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(shared_gpu_memory=crowded)}))
     if not crowded:
         bench.run(make_job("a", width=1024))
@@ -65,7 +65,7 @@ def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: 
     assert bench.last("b") == MEMORY_BUSY
 
 
-def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
+def test_encode_out_of_memory_shrinks_the_batch() -> None:
     bench = Bench(VirtualBackend(max_batch={"encode": 2}))
     bench.run(*(make_job(str(n)) for n in range(8)))
     assert [len(names) for names in bench.backend.batches("encode")] == [8, 4, 2, 2, 4, 2, 2]
@@ -75,7 +75,7 @@ def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
     assert bench.backend.batches("encode") == [["w", "x"], ["y", "z"]]
 
 
-def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> None:
+def test_job_too_large_to_encode_keeps_the_batch_limit() -> None:
     bench = Bench(VirtualBackend(errors={("encode", "huge"): OutOfMemory()}))
     bench.run(make_job("a"), make_job("huge"), make_job("b"), make_job("c"))
     assert bench.last("huge") == NO_MEMORY
@@ -85,7 +85,7 @@ def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> N
     assert [len(names) for names in bench.backend.batches("encode")] == [8]
 
 
-def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
+def test_finish_out_of_memory_is_retried_once() -> None:
     backend = VirtualBackend(errors={("finish", "a"): OutOfMemory(), ("finish", "b"): OutOfMemory()})
     bench = Bench(backend)
 
@@ -101,7 +101,7 @@ def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
 
 
 @pytest.mark.parametrize("call", ["encode", "finish"])
-def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
+def test_job_error_fails_the_job_with_its_reason(call: str) -> None:
     bench = Bench(VirtualBackend(errors={(call, "bad"): JobError("the mask is empty")}))
     bench.run(make_job("a"), make_job("bad"), make_job("b"))
     assert bench.last("bad") == Failed("the mask is empty")
@@ -111,7 +111,7 @@ def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["encode", "step", "finish"])
-def test_a_poisoned_job_fails_alone(call: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_poisoned_job_fails_alone(call: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(VirtualBackend(errors={(call, "bad"): ValueError("/srv/internal")}))
     bench.learn()
     bench.run(make_job("a"), make_job("bad"), make_job("b"))
@@ -122,7 +122,7 @@ def test_a_poisoned_job_fails_alone(call: str, caplog: pytest.LogCaptureFixture)
     assert record.exc_info
 
 
-def test_a_batch_size_that_fails_though_no_member_is_bad_is_not_asked_for_again() -> None:
+def test_failing_batch_size_is_not_tried_again() -> None:
     backend = VirtualBackend()
     bench = Bench(backend)
     bench.learn()
@@ -137,7 +137,7 @@ def test_a_batch_size_that_fails_though_no_member_is_bad_is_not_asked_for_again(
     assert len(bench.done()) == 8
 
 
-def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_number_of_states_fails_only_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(VirtualBackend())
     monkeypatch.setattr(bench.backend, "encode", lambda jobs: [])
     bench.run(make_job("a"), make_job("b"))
@@ -148,7 +148,7 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     assert bench.engine.health.faults == 0
 
 
-def test_a_second_error_without_a_success_between_blames_nobody() -> None:
+def test_second_error_in_a_row_blames_no_job() -> None:
     bench = Bench(VirtualBackend(errors={("step", name): ValueError() for name in ("a", "b", "c")}))
     for name in ("a", "b", "good", "c"):
         bench.run(make_job(name))
@@ -158,7 +158,7 @@ def test_a_second_error_without_a_success_between_blames_nobody() -> None:
     assert bench.last("c") == BROKEN
 
 
-def test_results_that_are_not_finite_are_errors_though_every_step_goes_well() -> None:
+def test_results_that_are_not_finite_are_errors() -> None:
     bench = Bench(VirtualBackend(errors={("finish", name): NotFinite() for name in ("a", "b")}))
     for name in ("a", "b"):
         bench.run(make_job(name))
@@ -169,29 +169,29 @@ def test_results_that_are_not_finite_are_errors_though_every_step_goes_well() ->
 
 
 @pytest.mark.parametrize("call", ["fetch", "encode", "step", "preview", "finish"])
-def test_a_device_that_breaks_ends_every_job_at_once_and_blames_none(call: str) -> None:
+def test_broken_device_ends_all_jobs_without_blame(call: str) -> None:
     bench = Bench(VirtualBackend(errors={(call, "2"): DeviceBroken()}), preview_every=0.5)
     bench.learn()
     bench.run(*(make_job(str(n), size=64 + 8 * (n % 2)) for n in range(12)))
-    ended = {name: bench.last(name) for name in bench.heard}
+    ended = {name: bench.last(name) for name in bench.listeners}
     assert {event for event in ended.values() if not isinstance(event, Done)} == {DEVICE_BROKEN}
     assert ended["2"] == DEVICE_BROKEN
-    assert bench.backend.calls[-1][0] == call, "nothing is tried on the device after that"
+    assert bench.backend.calls[-1][0] == call, "the device was used after that"
     assert bench.engine.health.broken
 
 
-def test_a_broken_engine_refuses_at_once_and_leaves_the_device_alone() -> None:
+def test_broken_engine_rejects_new_jobs() -> None:
     bench = Bench(VirtualBackend(errors={("step", "a"): DeviceBroken()}))
     bench.run(make_job("a"))
     bench.backend.calls.clear()
     bench.submit(make_job("b"))
-    assert bench.heard["b"].events == [DEVICE_BROKEN]
+    assert bench.listeners["b"].events == [DEVICE_BROKEN]
     assert bench.engine.step_once() is False
     assert bench.backend.calls == []
 
 
 @pytest.mark.parametrize("call", ["fetch", "step"])
-def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
+def test_threads_end_every_job_of_a_broken_device(call: str) -> None:
     bench = Threaded(VirtualBackend(errors={(call, "20"): DeviceBroken()}))
     jobs = [make_job(str(n), steps=2) for n in range(40)]
     clients = [threading.Thread(target=bench.submit, args=(job,)) for job in jobs]
@@ -205,7 +205,7 @@ def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
     assert {event for event in last if not isinstance(event, Done)} == {DEVICE_BROKEN}
 
 
-def test_an_error_of_the_engine_itself_blames_no_job_among_several_and_is_outlived() -> None:
+def test_engine_error_blames_no_job() -> None:
     entered, submitted = threading.Event(), threading.Event()
 
     def hold(call: str, names: list[str]) -> None:
@@ -220,7 +220,7 @@ def test_an_error_of_the_engine_itself_blames_no_job_among_several_and_is_outliv
     bench.submit(make_job("good"), make_job("bad"))
     submitted.set()
     bench.await_ends(3)
-    assert {bench.last(name) for name in bench.heard} == {replace(BROKEN, blame=False)}
+    assert {bench.last(name) for name in bench.listeners} == {replace(BROKEN, blame=False)}
     assert bench.engine.health.faults == 1
     bench.submit(make_job("later"))
     bench.await_ends(1)

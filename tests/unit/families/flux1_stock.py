@@ -1,4 +1,4 @@
-"""What the stock pipelines of Flux1 draw, to compare with."""
+"""Runs the stock pipelines of Flux1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deployments.images import Pixels
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
-    """`inputs` are those of its call beside what the job says, or in place of that."""
+    """Runs the stock pipeline for a job; `inputs` are added to its call or replace parts of it."""
     job_inputs = {
         "prompt": job.request.prompt,
         "width": job.request.width,

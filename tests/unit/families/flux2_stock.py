@@ -1,4 +1,4 @@
-"""What the stock pipelines of the Flux2 family draw, to compare with."""
+"""Runs the stock pipelines of the Flux2 family."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deployments.images import Pixels
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
-    """Latents as tokens (1, N, C), and the image."""
+    """Runs the stock pipeline. Returns latents as tokens (1, N, C), and the image."""
     latents: list[torch.Tensor] = []
 
     def after_step(_pipeline: Any, _step: int, _time: torch.Tensor, tensors: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the tests of the Flux families share: noisy images, and how a request is drawn from beginning to end."""
+"""Helpers for tests of the Flux families: random images, and requests drawn from start to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stock_pipeline(folder: Path) -> Any:
     return pipeline
 
 
-def an_image(seed: int, width: int, height: int) -> Image.Image:
+def random_image(seed: int, width: int, height: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
@@ -53,7 +53,7 @@ def encode(family: Family, job: GenerationJob, *references: Image.Image, image_p
 
 
 def run_steps(family: Family, *states: State) -> None:
-    """Together to their ends."""
+    """Runs all steps of the states in shared batches."""
     while running := [state for state in states if state.done_steps < state.total_steps]:
         step(family, running)
 
@@ -64,7 +64,7 @@ def draw(family: Family, state: State) -> Pixels:
 
 
 def draw_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
-    """Encoded together, joining one by one between steps, and leaving when they are done."""
+    """Draws requests that are encoded together, join one by one between steps, and leave when they are done."""
     waiting = [state for state in family.encode(requests) if isinstance(state, State)]
     assert len(waiting) == len(requests)
     running: list[State] = []
@@ -76,6 +76,6 @@ def draw_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
 
 
 def assert_near(together: list[Pixels], alone: list[Pixels], levels: int = 2) -> None:
-    """Batch mates change rounding alone: one level of 255, two where it adds up."""
+    """Checks that images differ only by rounding: at most `levels` of 255."""
     for after, before in zip(together, alone, strict=True):
         assert np.abs(before.astype(int) - after).max() <= levels

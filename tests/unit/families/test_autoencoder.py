@@ -1,4 +1,4 @@
-"""Layouts and tiles change how an autoencoder computes, and its images by nothing that can be seen."""
+"""Memory layouts and tiles of autoencoders do not visibly change images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from flux_drawing import an_image, draw, encode, load_options
+from flux_drawing import draw, encode, load_options, random_image
 from support.jobs import make_job
 
 from deployments.contract.model import BUNDLED, ModelConfig
@@ -30,8 +30,8 @@ def load(name: str, *, channels_last: bool = False, tile_above: int | None = Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
-    reference = an_image(1, 96, 64)
+def test_channels_last_changes_only_rounding(name: str) -> None:
+    reference = random_image(1, 96, 64)
     states = [encode(load(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
     torch.testing.assert_close(states[1].per["references"], states[0].per["references"], rtol=1e-4, atol=1e-4)
     plain, last = (draw(load(name, channels_last=last), states[0]).astype(int) for last in (False, True))
@@ -40,20 +40,19 @@ def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_tiles_are_blended_into_about_the_same_image(name: str) -> None:
+def test_tiles_give_nearly_the_same_image(name: str) -> None:
     job = make_job(width=448, height=320, steps=1)
     whole, tiled = load(name), load(name, tile_above=256)
     state = encode(whole, job)
     plain = draw(whole, state).astype(int)
     assert np.abs(plain - tiled.finish(state)).max() <= 8
     small = encode(whole, make_job(steps=1))
-    assert np.array_equal(draw(whole, small), tiled.finish(small)), "it fits into one"
+    assert np.array_equal(draw(whole, small), tiled.finish(small)), "a small image has one tile"
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize("extent", [1, 7, 40])
-def test_the_blend_of_tiles_is_that_of_diffusers(dim: int, extent: int) -> None:
-    """Also where a tile is smaller than what is to be blended."""
+def test_blend_equals_diffusers(dim: int, extent: int) -> None:
     draw = torch.Generator().manual_seed(extent)
     first, second = (torch.randn((1, 3, 24, 20), generator=draw) for _ in range(2))
     stock = {2: AutoencoderKL.blend_v, 3: AutoencoderKL.blend_h}[dim](cast(Any, None), first, second.clone(), extent)

@@ -21,7 +21,7 @@ from deployments.families.canvas import (
 
 @pytest.mark.parametrize("side", [1, 2, 7, 8, 16])
 @pytest.mark.parametrize("size", [(1, 1), (1344, 768), (768, 1344), (64, 250), (256, 64), (1023, 1025)])
-def test_sides_are_even_and_the_ratio_is_as_near_as_can_be(size: tuple[int, int], side: int) -> None:
+def test_grid_is_even_with_the_nearest_ratio(size: tuple[int, int], side: int) -> None:
     grid = grid_for(*size, side)
     shorter, longer = sorted(grid)
     assert shorter == max(2, side // 2 * 2)
@@ -31,20 +31,20 @@ def test_sides_are_even_and_the_ratio_is_as_near_as_can_be(size: tuple[int, int]
     assert (grid[1] >= grid[0]) if size[0] >= size[1] else (grid[0] >= grid[1])
 
 
-def test_the_shorter_side_has_8_tokens_and_the_longer_only_so_many() -> None:
+def test_grid_elongation_is_limited() -> None:
     assert (grid_for(16, 9, 8), grid_for(9, 16, 8), grid_for(1, 4, 8)) == ((8, 14), (14, 8), (32, 8))
     assert grid_for(6256, 64, 8) == (8, 8 * MAX_ELONGATION)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 128), (1000, 1000), (2048, 2048)])
-def test_with_a_side_to_render_the_size_asked_for_gives_the_ratio_alone(size: tuple[int, int]) -> None:
+def test_render_side_keeps_only_the_ratio(size: tuple[int, int]) -> None:
     canvas = canvas_for(*size, token=16, render_side=128)
     assert canvas.grid == (8, 8)
     assert canvas.frame == canvas.size == (128, 128)
     assert canvas.crop == (slice(0, 128), slice(0, 128))
 
 
-def test_without_it_the_image_lies_in_the_middle_of_whole_tokens() -> None:
+def test_image_is_centered_in_whole_tokens() -> None:
     canvas = canvas_for(100, 70, token=16)
     assert (canvas.frame, canvas.grid) == ((70, 100), (5, 7))
     assert canvas.crop == (slice(5, 75), slice(6, 106))
@@ -57,7 +57,7 @@ SCALES = st.builds(
 
 @st.composite
 def shapes(draw: st.DrawFn) -> VideoShape:
-    """Of videos from words, and of such that go on from another video."""
+    """Draws shapes of videos with and without a lead."""
     scale = draw(SCALES)
     there = draw(st.integers(0, 400))
     return video_shape(
@@ -71,24 +71,24 @@ def shapes(draw: st.DrawFn) -> VideoShape:
 
 
 def count_frames(latents: int, time: int) -> int:
-    """Frames in so many latents: one in the first."""
+    """Returns the frames of a number of latents; the first latent has one."""
     return 0 if latents == 0 else 1 + (latents - 1) * time
 
 
 @given(shapes(), st.integers(0, 3000))
-def test_frames_need_as_few_latents_as_hold_them(shape: VideoShape, frames: int) -> None:
+def test_frames_use_the_fewest_latents(shape: VideoShape, frames: int) -> None:
     latents = shape.latents_until(frames)
     assert count_frames(latents, shape.scale.time) >= frames
     assert latents == 0 or count_frames(latents - 1, shape.scale.time) < frames
 
 
 @given(shapes())
-def test_latents_tokens_and_audio_fit_what_is_made(shape: VideoShape) -> None:
+def test_latents_tokens_and_audio_fit_the_video(shape: VideoShape) -> None:
     spare = shape.decoded_frames - shape.lead - shape.frames
     assert 0 <= spare < shape.scale.time
     assert shape.decoded_frames == count_frames(shape.latents, shape.scale.time)
     assert count_frames(shape.lead_latents, shape.scale.time) == shape.lead, (
-        "new frames begin with a latent of their own"
+        "new frames must start with their own latent"
     )
     latents, rows, columns = shape.grid
     assert shape.lead_latents < shape.latents == latents
@@ -101,14 +101,14 @@ def test_latents_tokens_and_audio_fit_what_is_made(shape: VideoShape) -> None:
 
 
 @given(st.integers(1, 5000), st.integers(1, 16))
-def test_a_lead_is_whole_latents_of_what_there_is_and_as_long_as_may_be(frames: int, time: int) -> None:
+def test_lead_is_the_longest_number_of_whole_latents(frames: int, time: int) -> None:
     lead = lead_frames(frames, time)
     assert (lead - 1) % time == 0
     assert 1 <= lead <= min(frames, MAX_LEAD)
     assert lead + time > min(frames, MAX_LEAD)
 
 
-def test_a_render_side_bounds_the_canvas_and_not_the_ratio() -> None:
+def test_render_side_bounds_the_canvas() -> None:
     shape = video_shape(1280, 704, lead=9, frames=24, scale=Scale(32, 8, 25.0), render_side=128)
     assert min(shape.canvas.size) == 128
     assert math.isclose(shape.canvas.size[1] / shape.canvas.size[0], 1280 / 704, rel_tol=0.2)

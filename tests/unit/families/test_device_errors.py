@@ -1,4 +1,4 @@
-"""What torch raises, in the engine's words."""
+"""Torch's errors as the engine's exceptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNTIME, TORCH = RuntimeError, torch.AcceleratorError
         (ValueError, "CUDA error: so says the prompt", None),
     ],
 )
-def test_what_an_error_means(kind: type[Exception], message: str, raised: type[Exception] | None) -> None:
+def test_torch_errors_are_translated(kind: type[Exception], message: str, raised: type[Exception] | None) -> None:
     error = kind(message)
     with pytest.raises(raised or kind) as caught:
         translate(error)
@@ -42,7 +42,7 @@ def test_what_an_error_means(kind: type[Exception], message: str, raised: type[E
         assert (caught.value.__cause__ if raised else caught.value) is error
 
 
-def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
+def test_real_allocation_failure_is_out_of_memory() -> None:
     with pytest.raises(OutOfMemory), translate_device_errors():
         torch.empty(2**52, dtype=torch.uint8)
 
@@ -53,10 +53,10 @@ def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
 @pytest.mark.parametrize(
     "error", [OutOfMemory(), torch.OutOfMemoryError("CUDA out of memory")], ids=["beside", "torch"]
 )
-def test_whoever_ran_out_of_memory_finds_more_the_next_time(
+def test_out_of_memory_empties_the_cache(
     error: Exception, fraction: float, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A library beside torch can't have what torch keeps for later. What other processes hold is told."""
+    """Torch's cached memory is released, and memory of other processes is reported."""
     emptied: list[bool] = []
     own, context, total = 20 * 2**30, 2**29, 80 * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -1,4 +1,4 @@
-"""What holds for every Flux family."""
+"""Rules of every Flux family."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flux_drawing import an_image, draw, encode, load_options, request
+from flux_drawing import draw, encode, load_options, random_image, request
 from PIL import Image
 from support.jobs import change_job, make_job
 
@@ -43,7 +43,7 @@ def family(name: str) -> Family:
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 70), (111, 129)])
-def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height: int) -> None:
+def test_odd_sizes_are_cropped_from_the_middle(family: Family, width: int, height: int) -> None:
     full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
     full = draw(family, encode(family, make_job(width=full_width, height=full_height, steps=2)))
     cut = draw(family, encode(family, make_job(width=width, height=height, steps=2)))
@@ -53,7 +53,7 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height:
 
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width: int, height: int) -> None:
+def test_render_side_scales_every_size(name: str, width: int, height: int) -> None:
     family = load(name, load_options(render_side=64))
     state = encode(family, make_job(width=width, height=height, steps=2))
     assert state.grid == (4, 8)
@@ -61,7 +61,7 @@ def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width:
 
 
 @pytest.mark.slow
-def test_edges_of_enlarged_images_are_sharp_where_that_is_chosen(name: str) -> None:
+def test_enlarge_sharp_keeps_edges(name: str) -> None:
     smooth = load(name, load_options(render_side=64))
     sharp = load(name, replace(load_options(), config=ModelConfig(render_side=64, enlarge="sharp")))
     state = encode(smooth, make_job(width=250, height=130, steps=1))
@@ -71,7 +71,7 @@ def test_edges_of_enlarged_images_are_sharp_where_that_is_chosen(name: str) -> N
     assert np.array_equal(sharp.finish(state), fit(small, 250, 130, "sharp"))
 
 
-def test_previews_come_after_the_first_step_and_resemble_the_image(family: Family) -> None:
+def test_preview_resembles_the_image(family: Family) -> None:
     state = encode(family, make_job(width=128, height=64))
     assert family.preview(state) is None
     image = draw(family, state)
@@ -84,9 +84,9 @@ def test_previews_come_after_the_first_step_and_resemble_the_image(family: Famil
 
 
 @pytest.mark.parametrize("taking", TAKES_TEN_REFERENCES)
-def test_ten_references_are_possible_and_eleven_are_not(taking: str) -> None:
+def test_at_most_ten_references(taking: str) -> None:
     editor, small = load(taking, load_options()), load(taking, load_options(render_side=64))
-    image = an_image(0, 64, 64)
+    image = random_image(0, 64, 64)
     ten, eleven = editor.encode([request(make_job(), *[image] * count) for count in (10, 11)])
     assert isinstance(ten, State)
     assert ten.per["references"].shape[1] == 10 * 16
@@ -94,10 +94,10 @@ def test_ten_references_are_possible_and_eleven_are_not(taking: str) -> None:
     assert "at most 10" in str(eleven)
     [read] = small.encode([request(make_job(), *[image] * 10)])
     assert isinstance(read, State)
-    assert torch.equal(ten.per["references"], read.per["references"]), "of the rendered size they are read as they are"
+    assert torch.equal(ten.per["references"], read.per["references"]), "references of the rendered size are not scaled"
 
 
-def test_a_broken_reference_fails_its_own_job_alone() -> None:
+def test_broken_reference_fails_only_its_job() -> None:
     bad, good = load("flux3", load_options()).encode(
         [PreparedRequest(make_job(), (b"no image",)), PreparedRequest(make_job())]
     )
@@ -107,11 +107,11 @@ def test_a_broken_reference_fails_its_own_job_alone() -> None:
 
 @pytest.fixture(scope="module")
 def reader(name: str) -> Family:
-    """Of a checkpoint that has a grammar of its own."""
+    """A checkpoint with its own grammar."""
     return load(name, replace(load_options(), read_prompt=grammar.read))
 
 
-def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Family) -> None:
+def test_grammar_normalizes_the_prompt(reader: Family) -> None:
     freeform, canonical = (
         encode(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle")
     )
@@ -119,13 +119,13 @@ def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Fam
 
 
 @pytest.mark.parametrize("prompt", ["кошка", " "])
-def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prompt: str) -> None:
+def test_prompt_without_known_words_is_encoded(reader: Family, prompt: str) -> None:
     encoded_together = reader.encode([request(make_job(prompt=text)) for text in (prompt, "a red circle", prompt)])
     assert all(isinstance(state, State) for state in encoded_together)
     assert draw(reader, encode(reader, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
 
 
-def test_a_tuned_model_may_know_others() -> None:
+def test_adapter_gets_the_original_prompt() -> None:
     reader = load("flux3", replace(load_options(), read_prompt=grammar.read))
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
     alone, tuned = (encode(reader, job).per["text"] for job in jobs)

@@ -9,13 +9,13 @@ import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
 from flux1_stock import stock_run
 from flux_drawing import (
-    an_image,
     assert_near,
     draw,
     draw_together,
     encode,
     load_options,
     png,
+    random_image,
     request,
     stock_pipeline,
 )
@@ -45,7 +45,7 @@ def family() -> Flux1:
 
 
 def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
-    return png(an_image(seed, width, height))
+    return png(random_image(seed, width, height))
 
 
 def draw_image(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
@@ -53,7 +53,7 @@ def draw_image(family: Flux1, job: GenerationJob, image_prompt: bytes | None = N
 
 
 @pytest.mark.parametrize(("width", "height", "steps", "guidance"), [(96, 64, 5, 1.5), (64, 128, 12, 5.0)])
-def test_alone_it_draws_what_the_stock_pipeline_draws(
+def test_single_image_equals_stock(
     stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
 ) -> None:
     job = make_job(width=width, height=height, steps=steps, guidance=guidance)
@@ -64,13 +64,13 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
     assert torch.equal(state.x, latents)
 
 
-def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family: Flux1) -> None:
+def test_image_prompt_equals_stock_redux(stock: Any, family: Flux1) -> None:
     parts = {name: getattr(stock, name) for name in ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")}
     redux: Any = FluxPriorReduxPipeline.from_pretrained(
         str(BUNDLED / "flux" / "redux"), **parts, dtype=torch.float32, local_files_only=True
     )
     job, prompt = make_job(guidance=2.5), noise(1, 90, 70)
-    # Its call has no parameter for the length of texts.
+    # The stock call has no parameter for the length of texts.
     length = min(512, stock.tokenizer_2.model_max_length)
     with torch.no_grad():
         text, pooled, _ = stock.encode_prompt(job.request.prompt, None, max_sequence_length=length)
@@ -80,7 +80,7 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     assert np.array_equal(draw_image(family, job, prompt), expected)
 
 
-def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
+def test_image_prompt_needs_redux() -> None:
     family = Flux1.load(BUNDLED / "canny", load_options())
     refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
     assert isinstance(refused, JobError)
@@ -88,8 +88,8 @@ def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
     assert isinstance(fine, State)
 
 
-def test_batch_mates_change_an_image_by_no_more_than_two_levels(family: Flux1) -> None:
-    """Different prompts, seeds, step counts, guidances and intervals, joining and leaving between steps."""
+def test_batch_changes_an_image_by_at_most_two_levels(family: Flux1) -> None:
+    """The jobs have different prompts, seeds, step counts, guidances and intervals."""
     jobs = [
         make_job(prompt="a red circle", steps=4, seed=1, guidance=1.5),
         make_job(prompt="a blue star", steps=7, seed=2, guidance=5.0, guidance_interval=2),
@@ -100,13 +100,13 @@ def test_batch_mates_change_an_image_by_no_more_than_two_levels(family: Flux1) -
     assert_near(draw_together(family, *map(request, jobs)), alone)
 
 
-def test_a_checkpoint_that_was_not_trained_for_intervals_is_guided_at_every_step(stock: Any) -> None:
+def test_untrained_checkpoint_ignores_the_interval(stock: Any) -> None:
     family = Flux1(stock, load_options())
     every, second = (draw_image(family, make_job(guidance=5.0, guidance_interval=n)) for n in (1, 2))
     assert np.array_equal(every, second)
 
 
-def test_guidance_and_interval_change_the_image_and_interval_one_is_none(family: Flux1) -> None:
+def test_guidance_and_interval_change_the_image(family: Flux1) -> None:
     every = draw_image(family, make_job(guidance=5.0))
     assert np.array_equal(every, draw_image(family, make_job(guidance=5.0, guidance_interval=1)))
     assert not np.array_equal(every, draw_image(family, make_job(guidance=2.0)))
@@ -115,7 +115,7 @@ def test_guidance_and_interval_change_the_image_and_interval_one_is_none(family:
     assert np.array_equal(unguided, draw_image(family, make_job(guidance=1.0, guidance_interval=2)))
 
 
-def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
+def test_invalid_inputs_fail_only_their_job(family: Flux1) -> None:
     *bad, good = family.encode(
         [
             PreparedRequest(make_job(guidance_interval=0.5)),
@@ -131,21 +131,21 @@ def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family:
 
 
 @pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
-def test_every_bundled_checkpoint_loads_by_its_name_and_runs(name: str) -> None:
+def test_bundled_checkpoint_loads_by_name(name: str) -> None:
     assert isinstance(load(cpu_config(f"bundled/{name}")).family, Flux1)
 
 
-def test_an_interval_guides_every_nth_step() -> None:
+def test_interval_guides_every_nth_step() -> None:
     for interval, guided in ((None, "11111111"), (1.5, "10110110"), (4, "10001000")):
         assert list(guided_steps(8, interval)) == [each == "1" for each in guided]
     assert guidance_per_step(3, 5.0, 2).tolist() == [5.0, 1.0, 5.0]
 
 
 @pytest.mark.parametrize(("max_lengths", "length"), [((48, 20), 48), ((int(1e30), 77), 512)])
-def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(
+def test_text_length_follows_the_tokenizers(
     stock: Any, monkeypatch: pytest.MonkeyPatch, max_lengths: tuple[int, int], length: int
 ) -> None:
-    """1e30 is a name for "no limit" that transformers gives tokenizers which say nothing."""
+    """transformers uses 1e30 for tokenizers without a limit."""
     for tokenizer, longest in zip((stock.tokenizer_2, stock.tokenizer), max_lengths, strict=True):
         monkeypatch.setattr(tokenizer, "model_max_length", longest)
     with torch.inference_mode():

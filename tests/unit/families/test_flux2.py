@@ -15,12 +15,12 @@ from diffusers.pipelines.flux2.pipeline_flux2_klein_kv import Flux2KleinKVPipeli
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from flux2_stock import assert_same_as_stock
 from flux_drawing import (
-    an_image,
     assert_near,
     draw,
     draw_together,
     encode,
     load_options,
+    random_image,
     request,
     run_steps,
     stock_pipeline,
@@ -54,18 +54,16 @@ def family() -> Flux2:
 
 
 @pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
-def test_alone_it_draws_what_the_stock_pipeline_draws(
-    stock: Any, family: Flux2, width: int, height: int, steps: int
-) -> None:
+def test_single_image_equals_stock(stock: Any, family: Flux2, width: int, height: int, steps: int) -> None:
     assert_same_as_stock(family, stock, make_job(width=width, height=height, steps=steps))
 
 
-def test_references_are_read_as_the_stock_pipeline_reads_them(stock: Any, family: Flux2) -> None:
-    references = [an_image(1, 90, 70), an_image(2, 64, 100)]
+def test_references_equal_stock(stock: Any, family: Flux2) -> None:
+    references = [random_image(1, 90, 70), random_image(2, 64, 100)]
     assert_same_as_stock(family, stock, make_job(prompt="combine them", width=96, height=64), *references)
 
 
-def test_of_the_text_encoder_only_what_is_read_is_computed() -> None:
+def test_trimmed_text_encoder_gives_the_same_output() -> None:
     pipeline = stock_pipeline(FOLDER)
     whole = pipeline.encode_prompt("a red circle", device="cpu", text_encoder_out_layers=(3, 6, 9))[0]
     trim_language_model(pipeline.text_encoder, 9)
@@ -75,24 +73,24 @@ def test_of_the_text_encoder_only_what_is_read_is_computed() -> None:
 
 
 @pytest.mark.slow
-def test_a_reference_of_more_than_a_megapixel_is_scaled_as_the_stock_pipeline_does(stock: Any, family: Flux2) -> None:
-    assert_same_as_stock(family, stock, make_job(steps=1), an_image(1, 1250, 900))
+def test_large_reference_is_scaled_as_stock(stock: Any, family: Flux2) -> None:
+    assert_same_as_stock(family, stock, make_job(steps=1), random_image(1, 1250, 900))
 
 
 @pytest.mark.parametrize("size", [(10, 200), (1, 1), (17, 15)])
-def test_references_narrower_than_a_token_are_widened(family: Flux2, size: tuple[int, int]) -> None:
-    state = encode(family, make_job(), an_image(0, *size))
+def test_narrow_reference_is_padded_to_a_token(family: Flux2, size: tuple[int, int]) -> None:
+    state = encode(family, make_job(), random_image(0, *size))
     assert state.per["references"].shape[1] == max(size[0] // 16, 1) * max(size[1] // 16, 1)
 
 
-def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> None:
+def test_text_length_follows_the_tokenizer() -> None:
     pipeline = stock_pipeline(FOLDER)
     for max_length, length in ((48, 48), (int(1e30), 512)):
         pipeline.tokenizer.model_max_length = max_length
         assert encode(Flux2(pipeline, load_options()), make_job(prompt="word " * 90)).per["text"].shape[1] == length
 
 
-def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
+def test_base_model_needs_cfg(tmp_path: Path) -> None:
     folder = copy_bundle("flux2klein", tmp_path)
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
@@ -103,7 +101,7 @@ def test_a_base_model_is_refused_without_cfg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])
-def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -> None:
+def test_truncated_weights_are_a_checkpoint_error(tmp_path: Path, component: str) -> None:
     folder = copy_bundle("flux2klein", tmp_path)
     place = tmp_path / "autoencoders" / "flux2" if component == "vae" else folder / component
     [weights] = place.glob("*.safetensors")
@@ -114,7 +112,7 @@ def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -
 
 @pytest.fixture(scope="module")
 def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of the family's guided kind, as small as the bundled one."""
+    """A guided checkpoint as small as the bundled one."""
     folder = tmp_path_factory.mktemp("checkpoints") / "flux2dev"
     klein = BUNDLED / "flux2klein"
     transformer: Any = Flux2Transformer2DModel
@@ -150,13 +148,13 @@ def stock_dev(dev_folder: Path) -> Any:
     return stock_pipeline(dev_folder)
 
 
-def test_guided_it_draws_what_the_stock_pipeline_draws(stock_dev: Any, dev: Flux2) -> None:
-    job, reference = make_job(steps=3, guidance=1.5), an_image(1, 64, 80)
+def test_guided_image_equals_stock(stock_dev: Any, dev: Flux2) -> None:
+    job, reference = make_job(steps=3, guidance=1.5), random_image(1, 64, 80)
     assert_same_as_stock(dev, stock_dev, job, reference, guidance_scale=1.5)
     assert_same_as_stock(dev, stock_dev, make_job(steps=2, guidance=None))
 
 
-def test_every_image_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
+def test_batch_keeps_each_jobs_guidance(dev: Flux2) -> None:
     jobs = [make_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
     alone = [draw(dev, encode(dev, job)) for job in jobs]
     assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
@@ -182,23 +180,21 @@ def kv(folder: Path) -> Flux2KV:
 
 
 @pytest.mark.parametrize("references", [2, *(pytest.param(few, marks=pytest.mark.slow) for few in (0, 1))])
-def test_with_kept_references_it_draws_what_the_stock_pipeline_draws(
-    folder: Path, kv: Flux2KV, references: int
-) -> None:
+def test_image_with_kept_references_equals_stock(folder: Path, kv: Flux2KV, references: int) -> None:
     stock: Any = load_pipeline(folder, load_options(), Flux2KleinKVPipeline)
     stock.set_progress_bar_config(disable=True)
-    images = [an_image(seed, *size) for seed, size in enumerate(SIZES[:references])]
+    images = [random_image(seed, *size) for seed, size in enumerate(SIZES[:references])]
     assert_same_as_stock(kv, stock, JOB, *images)
 
 
-def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
-    """They join and leave between steps, some without references, one with a tuned model."""
+def test_batch_does_not_change_an_edit(kv: Flux2KV) -> None:
+    """Jobs join and leave between steps, some without references, one with an adapter."""
 
     def states() -> list[State]:
         edit_states = [
-            encode(kv, change_job(JOB, id="a", seed=1), an_image(1, 64, 64)),
+            encode(kv, change_job(JOB, id="a", seed=1), random_image(1, 64, 64)),
             encode(kv, change_job(JOB, id="b", seed=2, steps=6)),
-            encode(kv, change_job(JOB, id="c", seed=1), an_image(1, 64, 64)),
+            encode(kv, change_job(JOB, id="c", seed=1), random_image(1, 64, 64)),
         ]
         weights = read_weights(adapter_file(random_matrices(kv.transformer)), {"transformer": kv.transformer})
         edit_states[2].adapter = AppliedAdapter(weights.layers, 1.0)
@@ -210,4 +206,4 @@ def test_batch_mates_change_nothing_of_an_edit(kv: Flux2KV) -> None:
     run_steps(kv, *together)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one.x, other.x, rtol=1e-4, atol=1e-4)
-    assert (alone[0].x - alone[2].x).abs().max() > 1e-3, "the tuned model acts"
+    assert (alone[0].x - alone[2].x).abs().max() > 1e-3, "the adapter has no effect"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
-from flux_drawing import an_image, draw, encode, load_options, request
+from flux_drawing import draw, encode, load_options, random_image, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -45,7 +45,7 @@ def family() -> Flux3:
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
-    """Latents as tokens (1, N, C), and the image."""
+    """Runs the stock pipeline. Returns latents as tokens (1, N, C), and the image."""
     result = pipeline(
         prompt=job.request.prompt,
         num_inference_steps=job.request.steps,
@@ -67,27 +67,25 @@ def assert_same_as_stock(
 
 
 @pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
-def test_alone_it_draws_what_the_stock_pipeline_draws(
-    stock: Any, family: Flux3, width: int, height: int, steps: int
-) -> None:
+def test_single_image_equals_stock(stock: Any, family: Flux3, width: int, height: int, steps: int) -> None:
     job = make_job(width=width, height=height, steps=steps)
     assert_same_as_stock(family, stock, job, width=width, height=height)
 
 
-def test_two_references_of_different_sizes_give_what_the_stock_pipeline_gives(stock: Any, family: Flux3) -> None:
-    references = [an_image(1, 80, 64), an_image(2, 64, 100)]
+def test_references_of_different_sizes_equal_stock(stock: Any, family: Flux3) -> None:
+    references = [random_image(1, 80, 64), random_image(2, 64, 100)]
     job = make_job(prompt="combine", width=96, height=64)
     assert_same_as_stock(family, stock, job, *references, image=references, width=96, height=64)
 
 
-def test_with_a_side_to_render_a_reference_has_its_own_ratio() -> None:
+def test_render_side_keeps_a_references_ratio() -> None:
     family = Flux3.load(FOLDER, load_options(render_side=32))
-    state = encode(family, make_job(width=250, height=130), an_image(0, 300, 100))
-    # Narrower than the 64 pixels that the stock block would pad it to.
+    state = encode(family, make_job(width=250, height=130), random_image(0, 300, 100))
+    # The stock block would pad it to 64 pixels.
     assert state.per["references"].shape[1] == 2 * 6
 
 
-def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:
+def test_prompt_reaches_the_text_encoder_unchanged() -> None:
     pipeline = stock_pipeline()
     family = Flux3(pipeline, load_options())
     input_ids: list[torch.Tensor] = []
@@ -99,7 +97,7 @@ def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:
     assert prompt in pipeline.tokenizer.decode(input_ids[0][0])
 
 
-def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: Flux3) -> None:
+def test_prompts_encoded_together_are_unchanged(family: Flux3) -> None:
     prompts = ["a red circle", "word " * 90, "a much longer description of a blue star on a green background"]
     together = family.encode([request(make_job(prompt=prompt)) for prompt in prompts])
     for prompt, state in zip(prompts, together, strict=True):
@@ -108,7 +106,7 @@ def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: F
         torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
 
 
-def test_transparent_parts_of_a_reference_are_white(family: Flux3) -> None:
+def test_transparent_reference_is_read_as_white(family: Flux3) -> None:
     clear, white = Image.new("RGBA", (64, 64), (255, 0, 0, 0)), Image.new("RGB", (64, 64), "white")
     assert torch.equal(
         encode(family, make_job(), clear).per["references"], encode(family, make_job(), white).per["references"]

@@ -42,7 +42,7 @@ def load_options(render_side: int | None = None, **options: Any) -> LoadOptions:
 
 @pytest.fixture(scope="module")
 def stock() -> Any:
-    """The bundled one with random weights: all inputs matter to them, whatever others have learned."""
+    """The bundled pipeline with random weights, to which all inputs matter."""
     pipeline: Any = LTX2ConditionPipeline.from_pretrained(CHECKPOINT, dtype=torch.float32, local_files_only=True)
     torch.manual_seed(0)
     pipeline.transformer = type(pipeline.transformer).from_config(pipeline.transformer.config).eval()
@@ -52,7 +52,7 @@ def stock() -> Any:
 
 @pytest.fixture(scope="module")
 def undistilled_stock(stock: Any) -> Any:
-    """Built as LTX-2.3, with as many blocks as STG needs by default."""
+    """A pipeline like LTX-2.3, with as many blocks as STG needs by default."""
     torch.manual_seed(1)
     options = {"num_layers": 29, "perturbed_attn": True, "cross_attn_mod": True, "audio_cross_attn_mod": True}
     transformer = type(stock.transformer).from_config(stock.transformer.config, **options).eval()
@@ -94,7 +94,7 @@ def from_stock(
     conditions: list[LTX2VideoCondition] | None,
     guidance: VideoGuidance | None = None,
 ) -> DraftLatents:
-    """With plain CFG, unless `guidance` is given, of which it is told what is not its default."""
+    """Returns the stock pipeline's latents with `guidance`, by default plain CFG."""
     assert job.request.video is not None
     cfg = job.request.guidance or 1.0
     g = guidance or VideoGuidance(audio=cfg, stg=0.0, modality=1.0, rescale=0.0)
@@ -127,7 +127,7 @@ def assert_same(mine: DraftLatents, theirs: DraftLatents) -> None:
 
 
 @pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (17, 2, 4.5)])
-def test_a_video_from_words_is_the_stock_pipelines(
+def test_video_from_a_prompt_equals_stock(
     stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
 ) -> None:
     job = make_video(frames, steps, guidance)
@@ -135,10 +135,10 @@ def test_a_video_from_words_is_the_stock_pipelines(
 
 
 @pytest.mark.parametrize(("frames_at", "guidance"), [((0, 17), None), ((1, 9), 2.0)])
-def test_a_video_from_keyframes_is_the_stock_pipelines(
+def test_video_from_keyframes_equals_stock(
     stock: Any, family: Ltx2, frames_at: tuple[int, ...], guidance: float | None
 ) -> None:
-    """At the first frame, and where the stock pipeline can place others: behind whole latents."""
+    """Keyframes are at the first frame or after whole latents, where the stock pipeline can place them."""
     time = stock.vae.temporal_compression_ratio
     job = make_video(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
     videos = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
@@ -147,8 +147,8 @@ def test_a_video_from_keyframes_is_the_stock_pipelines(
     assert_same(family.draft(denoise(family, job, VideoInputs(videos))), from_stock(stock, job, conditions))
 
 
-def test_with_all_parts_of_guidance_a_video_is_the_stock_pipelines(undistilled_stock: Any) -> None:
-    """At its defaults, and with each part changed, which matters."""
+def test_video_with_all_guidance_parts_equals_stock(undistilled_stock: Any) -> None:
+    """Guidance has its defaults, then one changed part each."""
     parts = {"audio": 1.0, "stg": 0.0, "stg_blocks": (1, 2), "modality": 1.0, "rescale": 0.0}
     video, audios = noise(9, HEIGHT, WIDTH), list[Tensor]()
     job = make_video(frames=9, steps=1, guidance=3.0, times=(0.0, 1 / FPS))
@@ -161,8 +161,8 @@ def test_with_all_parts_of_guidance_a_video_is_the_stock_pipelines(undistilled_s
     assert not any(torch.allclose(audio, audios[0], atol=1e-3) for audio in audios[1:])
 
 
-def test_keyframes_are_compressed_where_the_stock_pipeline_does_so(stock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs PyAV for that; here ffmpeg takes its place."""
+def test_keyframes_are_compressed_as_in_stock(stock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stock pipeline needs PyAV for it; the test replaces it by ffmpeg."""
     monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompress)
     family, videos = Ltx2(stock, load_options(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
     job = make_video(times=(0.0, 9 / FPS))
@@ -184,7 +184,7 @@ def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: p
     assert torch.equal(prompts[2].for_video, family.encode(jobs[2], VideoInputs()).prompt.for_video)
 
 
-def test_the_vocoder_is_read_in_full_precision() -> None:
+def test_vocoder_is_loaded_in_float32() -> None:
     family = Ltx2.load(CHECKPOINT, LoadOptions(torch.device("cpu"), torch.bfloat16))
     vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
     assert family.transformer.dtype == torch.bfloat16
@@ -192,25 +192,25 @@ def test_the_vocoder_is_read_in_full_precision() -> None:
     assert all(torch.equal(loaded[name], tensor) for name, tensor in vocoder.items())
 
 
-def test_the_beginning_of_a_video_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
-    """Without the sound, which that one can't be given."""
+def test_continuation_equals_stock(stock: Any, family: Ltx2) -> None:
+    """The lead has no audio: the stock pipeline can't take it."""
     job, lead = make_video(frames=16), noise(0, 9, HEIGHT, WIDTH)
     mine = denoise(family, job, VideoInputs(lead=lead))
     theirs = from_stock(stock, make_video(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
-    # The last bits depend on whether the sound has one time, or as many as it has tokens.
+    # The last bits depend on whether the audio has one time or one per token.
     assert torch.allclose(family.draft(mine).video, theirs.video, atol=1e-4)
     assert torch.allclose(family.draft(mine).audio, theirs.audio, atol=1e-4)
     assert len(np.concatenate(list(family.frames(mine)))) == 16
 
 
-def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
+def test_given_frames_and_audio_stay_unchanged(family: Ltx2) -> None:
     video, lead = (noise(1, HEIGHT, WIDTH),), noise(0, 9, HEIGHT, WIDTH)
     like = family.draft(family.encode(make_video(), VideoInputs()))
     drafted = family.encode(make_video(enhances="d", times=(0.0,)), VideoInputs(video, draft=plain(1, like))).video
     mask = drafted.conditioning_mask[0, :, 0] > 0
     assert mask.any()
-    assert torch.equal(drafted.x[:, mask], drafted.clean_latents[:, mask]), "it is not taken from the draft"
-    inputs = VideoInputs(video, lead=lead, lead_audio=a_sine(seconds=9 / FPS))
+    assert torch.equal(drafted.x[:, mask], drafted.clean_latents[:, mask]), "keyframes came from the draft"
+    inputs = VideoInputs(video, lead=lead, lead_audio=sine(seconds=9 / FPS))
     state = family.encode(make_video(frames=16, times=(0.25,)), inputs)
     streams = (state.video, state.audio)
     masks = [stream.conditioning_mask[0, :, 0] > 0 for stream in streams]
@@ -224,12 +224,12 @@ def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
         assert not torch.isclose(stream.x[:, ~mask], x[:, ~mask]).any(-1).all()
 
 
-def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Audio:
+def sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Audio:
     samples = 0.5 * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
     return Audio(samples.astype(np.float32), rate)
 
 
-def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_step_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
     state = family.encode(make_video(), VideoInputs())
     family.step(state)
     before = (state.video.x, state.audio.x, state.denoised, state.i)
@@ -244,12 +244,12 @@ def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.Mon
     assert all(a is b for a, b in zip(before, (state.video.x, state.audio.x, state.denoised, state.i), strict=True))
 
 
-def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
+def test_distilled_model_gets_its_noise_levels(stock: Any) -> None:
     state = Ltx2(stock, load_options(distilled=True)).encode(make_video(steps=8), VideoInputs())
     assert torch.equal(state.sigmas, distilled_levels(8))
 
 
-def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
+def test_draft_has_half_the_render_side(stock: Any) -> None:
     for side, drafted in ((512, 256), (192, 128), (128, 128), (64, 64)):
         family = Ltx2(stock, load_options(render_side=side))
         assert family.scale.space == 32
@@ -259,14 +259,14 @@ def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
 
 
 def plain(seed: int, like: DraftLatents) -> DraftLatents:
-    """Without differences between places, so that enlarging it changes nothing."""
+    """Returns a draft that is constant over the image, so that enlarging it changes nothing."""
     generator = torch.Generator().manual_seed(seed)
     video = torch.randn((*like.video.shape[:3], 1, 1), generator=generator)
     return DraftLatents(video.expand_as(like.video), torch.randn(like.audio.shape, generator=generator))
 
 
 @pytest.mark.slow
-def test_a_video_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
+def test_enhancement_starts_from_the_noised_draft(stock: Any) -> None:
     family = Ltx2(stock, load_options(render_side=256))
     like = family.draft(family.encode(make_video(draft=True), VideoInputs()))
     drafts = [plain(seed, like) for seed in (1, 2)]
@@ -282,8 +282,7 @@ def test_a_video_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any)
     assert not torch.allclose(first.video, other.video, atol=0.1)
 
 
-def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
-    """What is on the left stays there."""
+def test_enlarged_draft_keeps_positions(family: Ltx2) -> None:
     like = family.draft(family.encode(make_video(), VideoInputs()))
     dark, bright = torch.zeros_like(like.video[..., :1, :2]), torch.zeros_like(like.video[..., :1, :2])
     bright[..., 0] = 1
@@ -295,7 +294,7 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     assert columns[0] > columns[-1] + 0.01
 
 
-def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
+def test_draft_of_another_shape_is_rejected(family: Ltx2) -> None:
     draft = family.draft(denoise(family, make_video(draft=True)))
     cut = DraftLatents(draft.video[:, :-1], draft.audio), DraftLatents(draft.video, draft.audio[:, :, :-1])
     for frames, other in ((25, cut[0]), (17, draft), (25, cut[1])):
@@ -303,9 +302,7 @@ def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
             family.encode(make_video(frames=frames, enhances="d"), VideoInputs(draft=other))
 
 
-def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
-    stock: Any, family: Ltx2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upsampler_enlarges_drafts(stock: Any, family: Ltx2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     channels = int(stock.transformer.config.in_channels)
     upsampler: Any = LTX2LatentUpsamplerModel(in_channels=channels, mid_channels=32, num_blocks_per_stage=1)
     folder = tmp_path / "ltx2"
@@ -324,13 +321,13 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
         Ltx2.load(folder, load_options())
 
 
-def test_a_job_for_an_image_is_refused(family: Ltx2) -> None:
+def test_image_job_is_rejected(family: Ltx2) -> None:
     with pytest.raises(JobError, match="videos"):
         family.encode(make_job(), VideoInputs())
 
 
 @pytest.mark.parametrize("terminal", [None, 0.1])
-def test_a_probe_is_finite_with_every_schedule(stock: Any, terminal: float | None) -> None:
+def test_probe_is_finite_with_every_schedule(stock: Any, terminal: float | None) -> None:
     original_scheduler = stock.scheduler
     try:
         stock.scheduler = type(original_scheduler).from_config(original_scheduler.config, shift_terminal=terminal)
@@ -339,7 +336,7 @@ def test_a_probe_is_finite_with_every_schedule(stock: Any, terminal: float | Non
         stock.scheduler = original_scheduler
 
 
-def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> None:
+def test_missing_component_is_a_checkpoint_error(tmp_path: Path) -> None:
     shutil.copytree(CHECKPOINT, tmp_path / "ltx2")
     shutil.rmtree(tmp_path / "ltx2" / "vocoder")
     with pytest.raises(CheckpointError, match="loaded"):
@@ -350,7 +347,7 @@ def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> Non
     ("component", "fields", "reason"),
     [("vae", {"timestep_conditioning": True}, "removes noise"), ("transformer", {"patch_size": 2}, "several latents")],
 )
-def test_a_checkpoint_of_a_kind_not_known_here_is_refused(
+def test_unsupported_checkpoint_is_rejected(
     family: Ltx2, monkeypatch: pytest.MonkeyPatch, stock: Any, component: str, fields: dict[str, Any], reason: str
 ) -> None:
     model = getattr(stock, component)
@@ -377,7 +374,7 @@ def assert_falls(sigmas: Tensor, steps: int, first: float) -> None:
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_any_number_of_steps_falls_to_none(steps: int) -> None:
+def test_noise_levels_fall_to_zero(steps: int) -> None:
     assert_falls(distilled_levels(steps), steps, 1.0)
     assert_falls(enhancing_levels(steps), steps, STAGE_2_DISTILLED_SIGMA_VALUES[0])
 
@@ -385,23 +382,23 @@ def test_any_number_of_steps_falls_to_none(steps: int) -> None:
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("terminal", [None, 0.1])
 @pytest.mark.parametrize("tokens", [6, 124440])
-def test_any_schedule_falls_from_one_to_none(steps: int, terminal: float | None, tokens: int) -> None:
+def test_schedule_falls_from_one_to_zero(steps: int, terminal: float | None, tokens: int) -> None:
     assert_falls(scheduled_levels(scheduler(shift_terminal=terminal), steps, tokens), steps, 1.0)
 
 
-def test_levels_that_models_were_distilled_to_are_met_exactly() -> None:
+def test_distilled_noise_levels_are_exact() -> None:
     assert distilled_levels(8).tolist() == torch.tensor([*DISTILLED_SIGMA_VALUES, 0.0]).tolist()
     assert enhancing_levels(3).tolist() == torch.tensor([*STAGE_2_DISTILLED_SIGMA_VALUES, 0.0]).tolist()
     assert torch.equal(distilled_levels(4), distilled_levels(8)[::2])
 
 
 @pytest.mark.parametrize("tokens", [24, 4096])
-def test_a_schedule_is_what_the_stock_pipeline_sets(tokens: int) -> None:
+def test_schedule_equals_stock(tokens: int) -> None:
     stock = scheduler(shift_terminal=0.1)
     before = stock.sigmas.clone()
     mine = scheduled_levels(stock, 7, tokens)
-    assert torch.equal(stock.sigmas, before), "the scheduler is shared between videos"
+    assert torch.equal(stock.sigmas, before), "videos share the scheduler"
     stock.set_timesteps(sigmas=np.linspace(1.0, 1 / 7, 7), mu=calculate_shift(tokens, 256, 4096, 0.95, 2.05))
     assert torch.equal(mine, stock.sigmas)
     largest, huge = (scheduled_levels(stock, 6, count) for count in (4096, 53680))
-    assert torch.equal(largest, huge), "larger than the scheduler knows"
+    assert torch.equal(largest, huge)

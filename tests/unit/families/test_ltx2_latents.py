@@ -41,14 +41,14 @@ def videos() -> VideoLatents:
     return VideoLatents(vae, transformer, torch.device("cpu"))
 
 
-def a_shape(videos: VideoLatents, lead: int, frames: int, width: int = 96, height: int = 64) -> VideoShape:
+def make_shape(videos: VideoLatents, lead: int, frames: int, width: int = 96, height: int = 64) -> VideoShape:
     return video_shape(
         width, height, lead=lead, frames=frames, scale=Scale(videos.space, videos.time, 12.5), render_side=None
     )
 
 
 def waves(frames: int, width: int = 96, height: int = 64) -> Pixels:
-    """Smooth, and another at each moment and place."""
+    """Returns smooth frames that differ at each time and position."""
     t, y, x = (axis.astype(float) for axis in np.ogrid[:frames, :height, :width])
     red = np.sin((x + 3 * t) / 15) * np.cos(y / 20)
     green = np.cos((x - 2 * t) / 25 + y / 40)
@@ -57,7 +57,7 @@ def waves(frames: int, width: int = 96, height: int = 64) -> Pixels:
 
 
 def condition_tokens(videos: VideoLatents, shape: VideoShape, frames: Pixels) -> Tensor:
-    """The tokens of a video all of whose frames are known."""
+    """Returns the tokens of a video with given frames."""
     stream = videos.stream(shape, frames, [])
     assert (stream.conditioning_mask == 1).all()
     return stream.x
@@ -68,8 +68,8 @@ def psnr(one: Pixels, other: Pixels) -> float:
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def test_tokens_are_latents_and_back(videos: VideoLatents) -> None:
-    shape = a_shape(videos, 0, 25)
+def test_video_tokens_and_latents_convert_both_ways(videos: VideoLatents) -> None:
+    shape = make_shape(videos, 0, 25)
     latents = torch.randn(1, videos.channels, *shape.grid)
     tokens = videos.tokens(latents)
     assert tokens.shape == (1, shape.tokens, videos.channels)
@@ -80,11 +80,11 @@ def test_tokens_are_latents_and_back(videos: VideoLatents) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 8])
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 40), (9, 33)])
-def test_chunks_give_the_frames_of_decoding_all_at_once(
+def test_chunked_decoding_gives_the_same_frames(
     videos: VideoLatents, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
 ) -> None:
-    shape = a_shape(videos, lead, frames)
-    whole_shape = a_shape(videos, 0, shape.decoded_frames)
+    shape = make_shape(videos, lead, frames)
+    whole_shape = make_shape(videos, 0, shape.decoded_frames)
     tokens = condition_tokens(videos, whole_shape, waves(shape.decoded_frames))
     monkeypatch.setattr(ltx2_latents, "_MAX_CHUNK", whole_shape.latents)
     [whole] = videos.decode_frames(whole_shape, tokens)
@@ -98,18 +98,16 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
 
 @settings(max_examples=200)
 @given(lead=st.integers(-1, 3), frames=st.integers(1, 500), width=st.integers(64, 2500), height=st.integers(64, 2500))
-def test_no_chunk_is_larger_than_the_decoder_has_room_for(
-    videos: VideoLatents, lead: int, frames: int, width: int, height: int
-) -> None:
-    shape = a_shape(videos, 1 + lead * videos.time if lead >= 0 else 0, frames, width, height)
+def test_chunk_size_is_bounded(videos: VideoLatents, lead: int, frames: int, width: int, height: int) -> None:
+    shape = make_shape(videos, 1 + lead * videos.time if lead >= 0 else 0, frames, width, height)
     chunks = videos.chunks(shape)
     latents = -(-(shape.latents - shape.lead_latents) // chunks)
     rows, columns = shape.canvas.size
     assert latents == 1 or latents * videos.time * rows * columns <= 32 * 1280 * 704
 
 
-def test_the_middle_of_a_larger_canvas_is_seen(videos: VideoLatents) -> None:
-    full, cut = a_shape(videos, 0, 9), a_shape(videos, 0, 9, width=70, height=50)
+def test_frames_are_cropped_from_the_middle(videos: VideoLatents) -> None:
+    full, cut = make_shape(videos, 0, 9), make_shape(videos, 0, 9, width=70, height=50)
     tokens = condition_tokens(videos, full, waves(9))
     assert cut.grid == full.grid
     [crop], [whole] = videos.decode_frames(cut, tokens), videos.decode_frames(full, tokens)
@@ -119,15 +117,15 @@ def test_the_middle_of_a_larger_canvas_is_seen(videos: VideoLatents) -> None:
 
 
 @pytest.mark.parametrize("lead", [0, 1, 9])
-def test_a_still_is_the_first_new_frame(videos: VideoLatents, lead: int) -> None:
-    shape = a_shape(videos, lead, 16)
-    tokens = condition_tokens(videos, a_shape(videos, 0, shape.decoded_frames), waves(shape.decoded_frames))
+def test_first_frame_is_the_first_new_one(videos: VideoLatents, lead: int) -> None:
+    shape = make_shape(videos, lead, 16)
+    tokens = condition_tokens(videos, make_shape(videos, 0, shape.decoded_frames), waves(shape.decoded_frames))
     frame = videos.first_frame(shape, tokens)
     assert np.array_equal(frame, next(iter(videos.decode_frames(shape, tokens)))[0])
 
 
-def test_of_a_lead_whole_latents_are_known(videos: VideoLatents) -> None:
-    shape = a_shape(videos, 9, 16)
+def test_lead_fixes_whole_latents(videos: VideoLatents) -> None:
+    shape = make_shape(videos, 9, 16)
     stream = videos.stream(shape, waves(9), [])
     area = shape.grid[1] * shape.grid[2]
     assert stream.conditioning_mask[0, :, 0].tolist() == [1.0] * (2 * area) + [0.0] * (shape.tokens - 2 * area)
@@ -135,8 +133,8 @@ def test_of_a_lead_whole_latents_are_known(videos: VideoLatents) -> None:
     assert (stream.x[:, 2 * area :] == 0).all()
 
 
-def test_a_keyframe_at_the_beginning_is_the_first_latent(videos: VideoLatents) -> None:
-    shape, [video] = a_shape(videos, 0, 25), waves(1)
+def test_keyframe_at_the_start_is_the_first_latent(videos: VideoLatents) -> None:
+    shape, [video] = make_shape(videos, 0, 25), waves(1)
     stream = videos.stream(shape, None, [(0.0, video)])
     area = shape.grid[1] * shape.grid[2]
     assert stream.x.shape[1] == shape.tokens
@@ -146,11 +144,9 @@ def test_a_keyframe_at_the_beginning_is_the_first_latent(videos: VideoLatents) -
 
 
 @pytest.mark.parametrize(("lead", "seconds", "frame"), [(0, 0.5, 12), (0, 20.0, 24), (9, 0.0, 9)])
-def test_a_later_keyframe_lies_behind_the_video_at_its_own_moment(
-    videos: VideoLatents, lead: int, seconds: float, frame: int
-) -> None:
-    """Not later than the last frame, and counted from the first new one."""
-    shape, [video] = a_shape(videos, lead, 25), waves(1)
+def test_later_keyframe_is_appended_with_its_time(videos: VideoLatents, lead: int, seconds: float, frame: int) -> None:
+    """The time counts from the first new frame and is at most that of the last."""
+    shape, [video] = make_shape(videos, lead, 25), waves(1)
     stream = videos.stream(shape, waves(lead) if lead else None, [(seconds, video)])
     area = shape.grid[1] * shape.grid[2]
     assert stream.x.shape[1] == stream.conditioning_mask.shape[1] == stream.positions.shape[2] == shape.tokens + area
@@ -159,19 +155,19 @@ def test_a_later_keyframe_lies_behind_the_video_at_its_own_moment(
     assert torch.allclose(begin, torch.tensor(frame / FPS))
     assert torch.allclose(end, torch.tensor((frame + 1) / FPS))
     assert torch.equal(stream.positions[:, 1:, -area:], stream.positions[:, 1:, :area])
-    alone = videos.stream(a_shape(videos, 0, 1), None, [(0.0, video)])
+    alone = videos.stream(make_shape(videos, 0, 1), None, [(0.0, video)])
     assert torch.equal(stream.x[:, -area:], alone.x)
 
 
 @pytest.mark.parametrize("size", [(192, 64), (96, 200), (40, 30)])
 def test_images_of_any_size_cover_the_canvas(videos: VideoLatents, size: tuple[int, int]) -> None:
-    """The middle is in the middle, and nothing is stretched."""
+    """Images are centred and not distorted."""
     width, height = size
     y, x = np.ogrid[:height, :width]
     radius = min(width / 96, height / 64) * 20
     disc = (x - (width - 1) / 2) ** 2 + (y - (height - 1) / 2) ** 2 < radius**2
     video = np.where(disc, 255, 0).astype(np.uint8)[..., None].repeat(3, axis=-1)
-    shape = a_shape(videos, 0, 1)
+    shape = make_shape(videos, 0, 1)
     mask = next(videos.decode_frames(shape, condition_tokens(videos, shape, video[None])))[0, ..., 0] > 127
     rows, columns = np.nonzero(mask)
     assert abs(rows.mean() - 31.5) < 1.5
@@ -180,12 +176,12 @@ def test_images_of_any_size_cover_the_canvas(videos: VideoLatents, size: tuple[i
     assert abs(np.ptp(columns) - 40) <= 4
 
 
-def test_a_decoder_in_half_precision_gives_whole_bytes(videos: VideoLatents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_decoder_gives_bytes(videos: VideoLatents, monkeypatch: pytest.MonkeyPatch) -> None:
     vae: Any = AutoencoderKLLTX2Video.from_pretrained(
         str(BUNDLED / "ltx2"), subfolder="vae", torch_dtype=torch.bfloat16
     )
     monkeypatch.setattr(videos, "_vae", vae)
-    shape = a_shape(videos, 0, 9)
+    shape = make_shape(videos, 0, 9)
     tokens = condition_tokens(videos, shape, waves(9))
     assert tokens.dtype == torch.float32
     [decoded_frames] = videos.decode_frames(shape, tokens)
@@ -199,7 +195,7 @@ SECONDS = 25 / FPS
 
 
 class Spectrograms:
-    """In place of an autoencoder: latents are the columns of the spectrogram themselves."""
+    """A fake autoencoder whose latents are the columns of the spectrogram."""
 
     temporal_compression_ratio = 1
     mel_compression_ratio = 1
@@ -214,16 +210,16 @@ class Spectrograms:
         return SimpleNamespace(latent_dist=SimpleNamespace(mode=lambda: spectrogram))
 
 
-def a_rope(channels: int) -> Any:
-    """A transformer, as far as sound needs one."""
+def fake_transformer(channels: int) -> Any:
+    """Returns the parts of a transformer that audio latents need."""
     rope = SimpleNamespace(prepare_audio_coords=lambda rows, length, device: torch.zeros(rows, 1, length, 2))
     return SimpleNamespace(audio_rope=rope, config=SimpleNamespace(audio_in_channels=channels))
 
 
 def spectrogram(lead: Audio, ears: int = 1) -> Tensor:
-    """(ears, T, BINS), logarithms."""
-    audio = AudioLatents(Spectrograms(ears), None, a_rope(ears * BINS), CPU)
-    shape = a_audio_shape(audio, lead=25, frames=8)
+    """Returns the logarithmic spectrogram, (ears, T, BINS)."""
+    audio = AudioLatents(Spectrograms(ears), None, fake_transformer(ears * BINS), CPU)
+    shape = make_audio_shape(audio, lead=25, frames=8)
     stream = audio.stream(shape, lead)
     return audio.latents(stream.clean_latents[:, : shape.audio_lead])[0]
 
@@ -239,13 +235,13 @@ def load_bundled() -> AudioLatents:
 
 
 def load_stereo() -> AudioLatents:
-    """As large models have it, but tiny, and with weights of no meaning."""
+    """Returns a tiny audio autoencoder like those of large models, with random weights."""
     torch.manual_seed(0)
     channels: Any = {"base_channels": 32, "output_channels": 2, "in_channels": 2, "latent_channels": 2}
     read: Any = {"mel_bins": BINS, "sample_rate": RATE, "mel_hop_length": 160, "causality_axis": "height"}
     vae = AutoencoderKLLTX2Audio(**channels, **read, ch_mult=(1, 2, 4), num_res_blocks=1, norm_type="pixel")
     vocoder = LTX2Vocoder(in_channels=2 * BINS, hidden_channels=64)
-    return AudioLatents(vae, vocoder, a_rope(2 * BINS // 4), CPU)
+    return AudioLatents(vae, vocoder, fake_transformer(2 * BINS // 4), CPU)
 
 
 @pytest.fixture(scope="module", params=[load_bundled, load_stereo])
@@ -253,17 +249,17 @@ def audio(request: pytest.FixtureRequest) -> AudioLatents:
     return request.param()
 
 
-def a_audio_shape(audio: AudioLatents, lead: int, frames: int) -> VideoShape:
+def make_audio_shape(audio: AudioLatents, lead: int, frames: int) -> VideoShape:
     return video_shape(64, 64, lead=lead, frames=frames, scale=Scale(32, 8, audio.per_second), render_side=None)
 
 
-def a_sine(pitch: float, loudness: float = 0.5, seconds: float = SECONDS, rate: int = 48_000) -> Audio:
+def sine(pitch: float, loudness: float = 0.5, seconds: float = SECONDS, rate: int = 48_000) -> Audio:
     samples = loudness * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
     return Audio(samples.astype(np.float32), rate)
 
 
 def to_bin(pitch: float) -> float:
-    """Slaney's scale: lines up to 1 kHz, then logarithms; bins are centred on 1 to BINS of BINS + 1 parts."""
+    """Returns the bin of a pitch on Slaney's mel scale: linear up to 1 kHz, then logarithmic."""
 
     def mel(hertz: float) -> float:
         return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
@@ -272,30 +268,30 @@ def to_bin(pitch: float) -> float:
 
 
 @pytest.mark.parametrize("pitch", [220.0, 3000.0])
-def test_a_tone_has_its_energy_in_the_bins_of_its_pitch(pitch: float) -> None:
-    waves = spectrogram(a_sine(pitch)).exp()[0]
+def test_tone_is_in_the_bins_of_its_pitch(pitch: float) -> None:
+    waves = spectrogram(sine(pitch)).exp()[0]
     middle = waves[10:-10].mean(0)
     assert abs(int(middle.argmax()) - to_bin(pitch)) <= 1
     near = torch.arange(BINS).sub(to_bin(pitch)).abs() <= 2.5
     assert middle[near].sum() > 0.9 * middle.sum()
 
 
-def test_columns_are_where_they_are_heard() -> None:
+def test_spectrogram_columns_match_the_time() -> None:
     half = round(SECONDS / 2 * RATE)
-    samples = np.concatenate([np.zeros(half), a_sine(1000.0, seconds=SECONDS / 2, rate=RATE).samples[0]])
+    samples = np.concatenate([np.zeros(half), sine(1000.0, seconds=SECONDS / 2, rate=RATE).samples[0]])
     loud = spectrogram(Audio(samples.astype(np.float32), RATE))[0].max(-1).values > -2
     onset = int(loud.int().argmax())
     assert abs(onset * 160 - half) <= 512 + 160
     assert loud[onset:-4].all()
 
 
-def test_silence_is_as_quiet_as_can_be_said() -> None:
+def test_silence_is_the_minimum() -> None:
     silent = spectrogram(Audio(np.zeros((2, 48_000), np.float32), 48_000))
     assert torch.allclose(silent, torch.tensor(math.log(1e-5)))
 
 
-def test_two_ears_hear_each_its_own_and_one_hears_both() -> None:
-    left = np.stack([a_sine(440.0).samples[0], np.zeros(round(SECONDS * 48_000), np.float32)])
+def test_stereo_channels_are_separate_and_mono_mixes_them() -> None:
+    left = np.stack([sine(440.0).samples[0], np.zeros(round(SECONDS * 48_000), np.float32)])
     audio = Audio(left.astype(np.float32), 48_000)
     both = spectrogram(audio, ears=2)
     assert both.shape == (2, both.shape[1], BINS)
@@ -305,20 +301,20 @@ def test_two_ears_hear_each_its_own_and_one_hears_both() -> None:
     assert torch.allclose(alone[0, 10:-10].max(-1).values, both[0, 10:-10].max(-1).values - math.log(2), atol=0.01)
 
 
-def test_a_lead_that_is_too_short_ends_in_silence_and_one_too_long_is_cut() -> None:
-    short = spectrogram(a_sine(1000.0, seconds=SECONDS / 2))[0].max(-1).values
+def test_lead_audio_is_padded_or_cut() -> None:
+    short = spectrogram(sine(1000.0, seconds=SECONDS / 2))[0].max(-1).values
     assert short[:40].min() > 0
     assert torch.allclose(short[-20:], torch.tensor(math.log(1e-5)))
-    exact, longer = (spectrogram(a_sine(1000.0, seconds=seconds)) for seconds in (SECONDS, 2 * SECONDS))
+    exact, longer = (spectrogram(sine(1000.0, seconds=seconds)) for seconds in (SECONDS, 2 * SECONDS))
     assert torch.equal(exact, longer)
 
 
 @pytest.mark.parametrize("lead", [1, 25])
-def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
+def test_lead_audio_fixes_its_tokens(lead: int) -> None:
     audio = load_stereo()
-    shape = a_audio_shape(audio, lead, 24)
-    stream = audio.stream(shape, a_sine(440.0, seconds=lead / FPS))
-    silent = audio.stream(shape, a_sine(440.0, loudness=0.0, seconds=lead / FPS))
+    shape = make_audio_shape(audio, lead, 24)
+    stream = audio.stream(shape, sine(440.0, seconds=lead / FPS))
+    silent = audio.stream(shape, sine(440.0, loudness=0.0, seconds=lead / FPS))
     lead_tokens = shape.audio_lead
     assert lead_tokens > 0
     assert stream.conditioning_mask[0, :, 0].tolist() == [1.0] * lead_tokens + [0.0] * (
@@ -331,25 +327,25 @@ def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
     assert stream.positions.shape == (1, 1, shape.audio_latents, 2)
 
 
-def test_a_lead_that_reads_as_nothing_the_model_knows_is_not_given() -> None:
-    """The bundled encoder takes amplitudes, not logarithms."""
+def test_unusable_lead_audio_is_ignored() -> None:
+    """The bundled encoder expects amplitudes, not logarithms."""
     audio = load_bundled()
-    shape = a_audio_shape(audio, lead=25, frames=24)
-    stream = audio.stream(shape, a_sine(440.0, seconds=25 / FPS))
+    shape = make_audio_shape(audio, lead=25, frames=24)
+    stream = audio.stream(shape, sine(440.0, seconds=25 / FPS))
     assert (stream.conditioning_mask == 0).all()
     assert (stream.x == 0).all()
 
 
-def test_nothing_is_known_without_a_lead_or_its_audio(audio: AudioLatents) -> None:
-    for shape, lead in ((a_audio_shape(audio, 9, 24), None), (a_audio_shape(audio, 0, 24), a_sine(440.0))):
+def test_no_lead_audio_fixes_no_tokens(audio: AudioLatents) -> None:
+    for shape, lead in ((make_audio_shape(audio, 9, 24), None), (make_audio_shape(audio, 0, 24), sine(440.0))):
         stream = audio.stream(shape, lead)
         assert stream.x.shape[1] == shape.audio_latents
         assert (stream.conditioning_mask == 0).all()
         assert (stream.x == 0).all()
 
 
-def test_tokens_of_audio_are_latents_and_back(audio: AudioLatents) -> None:
-    shape = a_audio_shape(audio, 0, 33)
+def test_audio_tokens_and_latents_convert_both_ways(audio: AudioLatents) -> None:
+    shape = make_audio_shape(audio, 0, 33)
     latents = torch.randn(audio.latent_shape(shape))
     tokens = audio.tokens(latents)
     assert tokens.shape == audio.stream(shape, None).x.shape
@@ -357,23 +353,23 @@ def test_tokens_of_audio_are_latents_and_back(audio: AudioLatents) -> None:
 
 
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 31), (9, 7)])
-def test_what_is_heard_is_exactly_as_long_as_the_new_frames(audio: AudioLatents, lead: int, frames: int) -> None:
-    shape = a_audio_shape(audio, lead, frames)
+def test_audio_is_as_long_as_the_new_frames(audio: AudioLatents, lead: int, frames: int) -> None:
+    shape = make_audio_shape(audio, lead, frames)
     decoded_audio = audio.decode(shape, torch.randn(audio.stream(shape, None).x.shape))
     assert decoded_audio.samples.shape == (2, round(frames / FPS * decoded_audio.rate))
     assert np.isfinite(decoded_audio.samples).all()
 
 
-def test_no_vocoder_rounds_as_tf32_does() -> None:
+def test_vocoder_runs_without_tf32() -> None:
     audio, allowed = load_stereo(), [torch.backends.cudnn.allow_tf32]
-    shape = a_audio_shape(audio, 0, 9)
+    shape = make_audio_shape(audio, 0, 9)
     audio._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
     audio.decode(shape, audio.stream(shape, None).x)
     assert [*allowed, torch.backends.cudnn.allow_tf32] == [True, False, True]
 
 
-def test_what_is_heard_with_the_lead_is_left_out(audio: AudioLatents) -> None:
-    whole, behind = a_audio_shape(audio, 0, 33), a_audio_shape(audio, 9, 24)
+def test_lead_audio_is_cut_from_the_output(audio: AudioLatents) -> None:
+    whole, behind = make_audio_shape(audio, 0, 33), make_audio_shape(audio, 9, 24)
     assert whole.audio_latents == behind.audio_latents
     tokens = torch.randn(audio.stream(whole, None).x.shape)
     all_of_it, rest = audio.decode(whole, tokens), audio.decode(behind, tokens)

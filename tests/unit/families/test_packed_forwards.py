@@ -1,11 +1,11 @@
-"""Any mix of images in a row against each of them alone, which is the stock pipeline's."""
+"""Packed batches of different images give the same images as single ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from flux_drawing import an_image, png, run_steps
+from flux_drawing import png, random_image, run_steps
 from support.adapters import adapter_file, random_matrices
 from support.bundle import cpu_config
 from support.jobs import change_job, make_job
@@ -38,31 +38,31 @@ def family(checkpoint: str) -> Family:
 
 
 def requests(checkpoint: str) -> list[PreparedRequest]:
-    """Of other sizes, steps, texts and guidances, and with as many references as the model takes."""
+    """Returns requests with different sizes, steps, prompts, guidances and numbers of references."""
     items = []
     for place, ((width, height, steps), prompt) in enumerate(zip(SHAPES, PROMPTS, strict=True)):
         job = make_job(str(place), prompt=prompt, steps=steps, seed=place, guidance=2.0 + place)
         job = change_job(job, width=width, height=height)
-        reference = png(an_image(place, width, height))
+        reference = png(random_image(place, width, height))
         if checkpoint in REFERENCED:
-            images = tuple(png(an_image(seed, 64 + 32 * seed, 64)) for seed in range(place % 3))
+            images = tuple(png(random_image(seed, 64 + 32 * seed, 64)) for seed in range(place % 3))
             items.append(PreparedRequest(job, images))
         elif checkpoint == "fill":
-            items.append(PreparedRequest(job, (reference,), mask=png(an_image(9, width, height))))
+            items.append(PreparedRequest(job, (reference,), mask=png(random_image(9, width, height))))
         else:
             items.append(PreparedRequest(job, control=reference if checkpoint == "canny" else None))
     return items
 
 
 def make_states(family: Family, checkpoint: str) -> list[State]:
-    """Each encoded alone, so that what is compared is steps."""
+    """Encodes each request alone, so that tests compare only steps."""
     states = [state for request in requests(checkpoint) for state in family.encode([request])]
     assert all(isinstance(state, State) for state in states)
     return [state for state in states if isinstance(state, State)]
 
 
 def run_to_end(family: Family, states: list[State], *, together: bool) -> list[State]:
-    """Together they join one by one and leave when they are done."""
+    """Runs the states alone or together; together they join one by one and leave when they are done."""
     if not together:
         for state in states:
             run_steps(family, state)
@@ -74,15 +74,15 @@ def run_to_end(family: Family, states: list[State], *, together: bool) -> list[S
     return states
 
 
-def test_a_row_draws_what_each_draws_alone(family: Family, checkpoint: str) -> None:
+def test_packed_images_equal_single_images(family: Family, checkpoint: str) -> None:
     alone, together = (run_to_end(family, make_states(family, checkpoint), together=each) for each in (False, True))
     for one, other in zip(alone, together, strict=True):
-        assert (one.x - other.x).abs().max() <= 2e-4, "at most 1e-5 a step of latents that reach 3"
+        assert (one.x - other.x).abs().max() <= 2e-4
         assert np.abs(family.finish(one).astype(int) - family.finish(other)).max() <= 1
 
 
-def test_images_know_nothing_of_their_neighbours(family: Family, checkpoint: str) -> None:
-    """One whose numbers are all out of range leaves the others as they are."""
+def test_packed_images_do_not_affect_each_other(family: Family, checkpoint: str) -> None:
+    """NaN in one image leaves the others unchanged."""
     plain, beside = (make_states(family, checkpoint) for _ in range(2))
     beside[1].x = torch.full_like(beside[1].x, torch.nan)
     step(family, plain)
@@ -91,7 +91,7 @@ def test_images_know_nothing_of_their_neighbours(family: Family, checkpoint: str
         assert torch.equal(plain[place].x, beside[place].x)
 
 
-def test_tuned_and_plain_images_share_a_step(family: Family, checkpoint: str) -> None:
+def test_images_with_and_without_adapter_share_a_step(family: Family, checkpoint: str) -> None:
     files = [adapter_file(random_matrices(family.transformer, seed)) for seed in (1, 2)]
     first, second = (read_weights(file, {"transformer": family.transformer}).layers for file in files)
     adapters = [None, AppliedAdapter(first, 0.5), AppliedAdapter(second, 1.0), AppliedAdapter(first, 1.5), None]
@@ -115,7 +115,7 @@ def test_tuned_and_plain_images_share_a_step(family: Family, checkpoint: str) ->
         assert torch.equal(untuned.v, one.v) is (applied is None)
 
 
-def test_what_was_joined_serves_until_membership_changes(family: Family, checkpoint: str) -> None:
+def test_packed_batch_is_reused_until_members_change(family: Family, checkpoint: str) -> None:
     states = make_states(family, checkpoint)
     step(family, states)
     batch = states[0].packed_batch
@@ -125,12 +125,12 @@ def test_what_was_joined_serves_until_membership_changes(family: Family, checkpo
     step(family, states[:2])
     assert states[0].packed_batch is not batch
     run_steps(family, *states[:2])
-    assert states[0].packed_batch is None, "a finished one holds on to nobody"
+    assert states[0].packed_batch is None, "a finished state still refers to the batch"
     assert states[0].constants is None
 
 
 @pytest.mark.parametrize("lengths", [[5, 3, 9], [4, 4, 4], [7], [0, 6]])
-def test_attention_keeps_to_the_image(lengths: list[int]) -> None:
+def test_attention_stays_within_an_image(lengths: list[int]) -> None:
     packed = PackedSequence(lengths, torch.device("cpu"))
     q, k, v = torch.randn(3, 1, packed.total, 2, 8).unbind()
     attended = sdpa_loop(q, k, v, packed)

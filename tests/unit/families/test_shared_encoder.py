@@ -1,4 +1,4 @@
-"""Images whose prompts a text encoder elsewhere reads are the same ones."""
+"""Images do not depend on whether a shared text encoder reads the prompt."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 NAMES = ["flux", "flux2klein", "flux3"]
 
 
-class Elsewhere:
-    """What a deployment of text encoders answers, in this process."""
+class SharedEncoder:
+    """A deployment of text encoders in this process."""
 
     def __init__(self, checkpoint: str) -> None:
         self._encoder, self._fingerprint = native_loading.load_prompt_encoder(checkpoint, device="cpu", dtype="float32")
@@ -63,49 +63,49 @@ def draw(family: Family, job: GenerationJob) -> Pixels:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_is_the_same_bit_by_bit(name: str) -> None:
+def test_image_with_shared_encoder_is_identical(name: str) -> None:
     job = make_job(prompt="a red star on a white background", width=64, height=64, steps=2, seed=3)
-    elsewhere = Elsewhere(f"bundled/{name}")
-    shared = family(name, text_encoder=elsewhere)
+    encoder = SharedEncoder(f"bundled/{name}")
+    shared = family(name, text_encoder=encoder)
     assert np.array_equal(draw(shared, job), draw(family(name), job))
-    before = list(elsewhere.prompts)
+    before = list(encoder.prompts)
     draw(shared, job)
-    assert elsewhere.prompts == before, "what was read is kept"
+    assert encoder.prompts == before, "the prompt is cached"
 
 
 @pytest.mark.parametrize("name", ["flux", "flux2klein"])
-def test_no_words_are_read_there_too_once(name: str) -> None:
-    job, elsewhere = make_job(prompt="a red star", width=64, height=64, steps=2), Elsewhere(f"bundled/{name}")
-    shared = family(name, text_encoder=elsewhere, cfg=CfgConfig(scale=2.0))
+def test_empty_prompt_is_encoded_once(name: str) -> None:
+    job, encoder = make_job(prompt="a red star", width=64, height=64, steps=2), SharedEncoder(f"bundled/{name}")
+    shared = family(name, text_encoder=encoder, cfg=CfgConfig(scale=2.0))
     own = family(name, cfg=CfgConfig(scale=2.0))
     assert np.array_equal(draw(shared, job), draw(own, job))
     draw(shared, make_job("other", prompt="a blue star", steps=1))
-    assert elsewhere.prompts.count("") == 1
+    assert encoder.prompts.count("") == 1
 
 
-def test_the_models_own_text_encoders_are_not_loaded() -> None:
-    shared = native_loading.load(cpu_config("bundled/flux"), text_encoder=Elsewhere("bundled/flux"))
+def test_own_text_encoder_is_not_loaded() -> None:
+    shared = native_loading.load(cpu_config("bundled/flux"), text_encoder=SharedEncoder("bundled/flux"))
     assert getattr(shared.family, "_encoder") is None  # noqa: B009  # of one family
     assert shared.setup["text_encoder"] == "shared"
 
 
-def test_other_weights_are_refused() -> None:
+def test_encoder_with_other_weights_is_rejected() -> None:
     with pytest.raises(CheckpointError, match="other weights than the shared one"):
-        family("kontext", text_encoder=Elsewhere("bundled/flux"))
+        family("kontext", text_encoder=SharedEncoder("bundled/flux"))
 
 
-def test_videos_share_none() -> None:
+def test_video_models_cannot_share_an_encoder() -> None:
     with pytest.raises(CheckpointError, match="for videos"):
         native_loading.load(
-            ModelConfig(checkpoint="bundled/ltx2", device="cpu"), text_encoder=Elsewhere("bundled/flux")
+            ModelConfig(checkpoint="bundled/ltx2", device="cpu"), text_encoder=SharedEncoder("bundled/flux")
         )
     with pytest.raises(CheckpointError, match="for videos"):
         native_loading.load_prompt_encoder("bundled/ltx2", device="cpu")
 
 
-def test_an_encoder_that_is_away_is_waited_for_in_no_other_thread() -> None:
-    """Fetching says so, where an engine ends the attempt without blame; an image that was not fetched is a mistake."""
-    shared = family("flux3", text_encoder=Elsewhere("bundled/flux3"))
+def test_unavailable_encoder_fails_the_fetch() -> None:
+    """A failed fetch ends the attempt without blame. Encoding a job that was not fetched is a bug."""
+    shared = family("flux3", text_encoder=SharedEncoder("bundled/flux3"))
     job = make_job(prompt="something new", steps=1)
     with pytest.raises(ValueError, match="fetched first"):
         shared.encode([PreparedRequest(job)])

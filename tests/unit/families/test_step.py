@@ -15,7 +15,7 @@ from deployments.lora.segments import AppliedAdapter
 
 
 class Painter:
-    """Moves each token by its own condition, and remembers what it was called with."""
+    """A fake model that moves each token by its condition and records its calls."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -40,7 +40,7 @@ class Painter:
         return torch.cat([state.per["text"].expand_as(state.x) for state in states], dim=1)
 
 
-def a_state(name: str, speed: float, steps: int = 4, tokens: int = 4, guidance: float | None = None) -> State:
+def make_state(name: str, speed: float, steps: int = 4, tokens: int = 4, guidance: float | None = None) -> State:
     t = torch.linspace(1, 0, steps + 1)
     return State(
         job=make_job(name, size=32, steps=steps),
@@ -55,8 +55,8 @@ def a_state(name: str, speed: float, steps: int = 4, tokens: int = 4, guidance: 
     )
 
 
-def test_every_state_moves_by_its_own_time_and_condition() -> None:
-    painter, early, late = Painter(), a_state("a", 1.0, steps=4), a_state("b", 10.0, steps=2, tokens=6)
+def test_each_state_has_its_own_time_and_condition() -> None:
+    painter, early, late = Painter(), make_state("a", 1.0, steps=4), make_state("b", 10.0, steps=2, tokens=6)
     step(painter, [late])
     step(painter, [early, late])
     assert painter.times[-1] == ([1.0, 0.5], [0.75, 0.0])
@@ -66,16 +66,16 @@ def test_every_state_moves_by_its_own_time_and_condition() -> None:
     assert (late.done_steps, late.total_steps) == (2, 2)
 
 
-def test_the_guidance_is_that_of_each_ones_step() -> None:
-    painter, early, late = Painter(), a_state("a", 1.0, guidance=2.0), a_state("b", 1.0, guidance=3.0)
+def test_each_state_has_the_guidance_of_its_step() -> None:
+    painter, early, late = Painter(), make_state("a", 1.0, guidance=2.0), make_state("b", 1.0, guidance=3.0)
     step(painter, [early])
     step(painter, [late, early])
     assert painter.guidance == [[2.0], [4.0, 3.0]]
 
 
-def test_a_guided_step_goes_away_from_no_words_and_the_others_with_it_do_not() -> None:
-    painter, plain, guided = Painter(), a_state("a", 1.0), a_state("b", 10.0)
-    guided.uncond = UncondBranch(a_state("b", 4.0), [1.0, 3.0, 3.0, 1.0])
+def test_cfg_applies_only_to_its_state() -> None:
+    painter, plain, guided = Painter(), make_state("a", 1.0), make_state("b", 10.0)
+    guided.uncond = UncondBranch(make_state("b", 4.0), [1.0, 3.0, 3.0, 1.0])
     for _ in range(2):
         step(painter, [plain, guided])
     assert plain.x.unique().tolist() == [-0.5]
@@ -84,34 +84,34 @@ def test_a_guided_step_goes_away_from_no_words_and_the_others_with_it_do_not() -
     assert painter.times[-1] == ([0.75], [0.5])
     for _ in range(2):
         step(painter, [plain, guided])
-    assert guided.uncond is None, "it is needed no more"
+    assert guided.uncond is None, "the branch is dropped after its last step"
 
 
-def test_an_adapter_acts_with_and_without_words() -> None:
-    painter, guided = Painter(), a_state("a", 1.0)
-    guided.uncond, guided.adapter = UncondBranch(a_state("a", 0.0), [2.0] * 4), AppliedAdapter({}, 1.0)
+def test_adapter_acts_in_both_cfg_passes() -> None:
+    painter, guided = Painter(), make_state("a", 1.0)
+    guided.uncond, guided.adapter = UncondBranch(make_state("a", 0.0), [2.0] * 4), AppliedAdapter({}, 1.0)
     step(painter, [guided])
     assert painter.alone == [False, False]
 
 
-def test_an_image_alone_takes_the_stock_forward_unless_an_adapter_changes_it() -> None:
-    painter, plain, tuned = Painter(), a_state("a", 1.0), a_state("b", 1.0)
+def test_single_image_uses_the_stock_forward_without_adapter() -> None:
+    painter, plain, tuned = Painter(), make_state("a", 1.0), make_state("b", 1.0)
     tuned.adapter = AppliedAdapter({}, 1.0)
     for states in ([plain], [tuned], [plain, tuned]):
         step(painter, states)
     assert painter.alone == [True, False, False]
 
 
-def test_an_image_keeps_no_more_than_its_own_part_of_a_row() -> None:
-    states = [a_state(name, 1.0) for name in "abc"]
+def test_state_owns_only_its_part_of_the_batch() -> None:
+    states = [make_state(name, 1.0) for name in "abc"]
     step(Painter(), states)
     for state in states:
         assert state.v is not None
         assert state.x.untyped_storage().nbytes() == state.v.untyped_storage().nbytes() == 4 * 2 * 4
 
 
-def test_a_batch_that_does_not_fit_changes_nothing() -> None:
-    states = [a_state("a", 1.0), a_state("b", 2.0)]
+def test_out_of_memory_changes_no_state() -> None:
+    states = [make_state("a", 1.0), make_state("b", 2.0)]
     with pytest.raises(torch.OutOfMemoryError):
         step(Painter(torch.OutOfMemoryError("CUDA out of memory")), states)
     assert [state.done_steps for state in states] == [0, 0]
@@ -121,7 +121,7 @@ def test_a_batch_that_does_not_fit_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 4, 16])
-def test_schedules_fall_from_one_to_zero_and_leave_the_scheduler_alone(steps: int) -> None:
+def test_schedule_falls_and_leaves_the_scheduler_unchanged(steps: int) -> None:
     scheduler = FlowMatchEulerDiscreteScheduler(shift=6.93)
     before = torch.as_tensor(scheduler.timesteps).clone()
     t, dt = schedule(scheduler, steps)

@@ -1,4 +1,4 @@
-"""What was read for one job is not read again for the next, and makes no difference to it."""
+"""Caches of encoded prompts and references."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flux_drawing import an_image, encode, load_options, request
+from flux_drawing import encode, load_options, random_image, request
 from support.jobs import make_job
 
 from deployments.contract.model import BUNDLED, CacheSizes, ModelConfig
@@ -33,7 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def forgetful(name: str) -> Family:
+def uncached(name: str) -> Family:
     return load(name, NOTHING)
 
 
@@ -48,24 +48,22 @@ def assert_same(actual: State, expected: State) -> None:
         assert all(torch.equal(one[part], other[part]) for part in one)
 
 
-def test_a_second_job_of_the_same_words_and_images_finds_all_of_it(
-    name: str, family: Family, forgetful: Family
-) -> None:
-    first, second, third = (an_image(seed, 64 + 16 * seed, 64) for seed in range(3))
+def test_equal_prompt_and_images_hit_the_caches(name: str, family: Family, uncached: Family) -> None:
+    first, second, third = (random_image(seed, 64 + 16 * seed, 64) for seed in range(3))
     for images in ((first, second), (second, first), (second, first, third), (third,)):
-        assert_same(encode(family, make_job(), *images), encode(forgetful, make_job(), *images))
+        assert_same(encode(family, make_job(), *images), encode(uncached, make_job(), *images))
     assert (family.caches["prompts"].hits, family.caches["prompts"].misses) == (3, 1)
     references = family.caches["references"]
     expected = (4, 4) if name == "flux3" else (5, 3)
-    assert (references.hits, references.misses) == expected, "the only one of a job may be read in another size"
+    assert (references.hits, references.misses) == expected, "a job's only reference can have another size"
     assert references.bytes > 0
     family.forget()
     assert family.caches["references"].bytes == family.caches["prompts"].bytes == 0
-    for stats in forgetful.caches.values():
+    for stats in uncached.caches.values():
         assert stats == CacheStats(misses=stats.misses)
 
 
-def test_equal_prompts_of_one_batch_are_encoded_once(family: Family) -> None:
+def test_equal_prompts_in_a_batch_are_encoded_once(family: Family) -> None:
     prompts = ["a red circle", "a blue star", "a red circle"]
     states = family.encode([request(make_job(str(n), prompt=prompt)) for n, prompt in enumerate(prompts)])
     texts = [state.per["text"] for state in states if isinstance(state, State)]
@@ -73,7 +71,7 @@ def test_equal_prompts_of_one_batch_are_encoded_once(family: Family) -> None:
     assert not torch.equal(texts[0], texts[1])
 
 
-def test_what_is_kept_holds_no_more_memory_than_is_counted(family: Family) -> None:
+def test_cached_prompts_own_only_their_memory(family: Family) -> None:
     states = family.encode([request(make_job(str(n), prompt=prompt)) for n, prompt in enumerate(["a star", "a cat"])])
     for state in states:
         assert isinstance(state, State)

@@ -1,5 +1,4 @@
-"""A store that takes its time, and a device that other work has at the moment: no step
-waits for the one, none fails by the other."""
+"""Slow stores do not stop steps, and other work on the device does not fail them."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from deployments.engine.requests import MEMORY_BUSY, STORAGE_UNREACHABLE
 
 
 @dataclass
-class Held:
-    """Holds up calls of one name until `steps` steps were taken after the first of them."""
+class BlockedCall:
+    """Blocks calls of one name until `steps` steps have run."""
 
     call: str
     steps: int
@@ -30,7 +29,7 @@ class Held:
     def __call__(self, call: str, names: list[str]) -> None:
         if call == self.call and names == ["slow"]:
             self.entered.set()
-            assert self.passed.wait(WAIT), "no steps were taken meanwhile"
+            assert self.passed.wait(WAIT), "no steps ran meanwhile"
         elif call == "step" and self.entered.is_set():
             self.steps -= 1
             if self.steps == 0:
@@ -38,16 +37,16 @@ class Held:
 
 
 @pytest.mark.parametrize("call", ["fetch", "store"])
-def test_others_take_their_steps_while_one_waits_for_the_store(call: str) -> None:
-    bench = Threaded(VirtualBackend(before=Held(call, steps=100)))
+def test_steps_continue_while_a_job_waits_for_the_store(call: str) -> None:
+    bench = Threaded(VirtualBackend(before=BlockedCall(call, steps=100)))
     bench.submit(make_job("other", steps=1_000_000), make_job("slow", steps=1))
     bench.await_ends(1)
     bench.stop()
     assert isinstance(bench.last("slow"), Done)
 
 
-def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> None:
-    held, backend = Held("preview stored", steps=50), VirtualBackend()
+def test_previews_are_stored_one_at_a_time_beside_steps() -> None:
+    held, backend = BlockedCall("preview stored", steps=50), VirtualBackend()
     shown: list[int] = []
 
     def slow_preview(state: VirtualState):
@@ -67,18 +66,18 @@ def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> Non
     bench.await_ends(1)
     bench.stop()
     assert isinstance(bench.last("slow"), Done)
-    assert shown == sorted(shown), "an older one never comes after a newer one"
+    assert shown == sorted(shown), "an older preview came after a newer one"
     assert len(shown) <= 1000 - 50
 
 
-def test_what_is_being_stored_takes_no_place_of_those_that_step() -> None:
+def test_job_being_stored_frees_its_slot() -> None:
     started = threading.Semaphore(0)
     release = threading.Event()
     backend = VirtualBackend(before=lambda call, names: None if call != "store" else _wait(started, release))
     bench = Threaded(backend, max_running=2, max_batch=2)
     bench.submit(*(make_job(str(number), steps=1) for number in range(12)))
     for _ in range(12):
-        assert started.acquire(timeout=WAIT), "fewer are stored at a time than there are"
+        assert started.acquire(timeout=WAIT), "not all are stored at once"
     assert bench.engine.running == 12
     release.set()
     bench.stop()
@@ -89,7 +88,7 @@ def _wait(started: threading.Semaphore, release: threading.Event) -> None:
     release.wait(WAIT)
 
 
-def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_jobs_being_stored_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MAX_STORING", 3)
     release, stored = threading.Event(), threading.Semaphore(0)
     backend = VirtualBackend(before=lambda call, names: _wait(stored, release) if call == "store" else None)
@@ -105,33 +104,33 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "event"),
     [(JobError("an input is gone"), Failed("an input is gone")), (Unavailable("s3"), STORAGE_UNREACHABLE)],
 )
-def test_a_job_that_cannot_be_fetched_never_starts(error: Exception, told: Event) -> None:
+def test_job_that_cannot_be_fetched_never_starts(error: Exception, event: Event) -> None:
     bench = Bench(VirtualBackend(errors={("fetch", "bad"): error}))
     bench.run(make_job("bad"), make_job("good"))
-    assert bench.heard["bad"].kinds == [type(told).__name__]
-    assert bench.last("bad") == told
+    assert bench.listeners["bad"].kinds == [type(event).__name__]
+    assert bench.last("bad") == event
     assert bench.done() == {"good"}
     assert bench.engine.health.faults == 0
 
 
-def test_an_image_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
+def test_store_failure_is_not_the_jobs_fault() -> None:
     bench = Bench(VirtualBackend(errors={("store", "bad"): Unavailable("s3")}))
     bench.run(make_job("bad"), make_job("good"))
     assert bench.last("bad") == STORAGE_UNREACHABLE
     assert bench.done() == {"good"}
 
 
-def test_only_as_many_are_fetched_ahead_as_may_run() -> None:
+def test_fetching_ahead_is_bounded() -> None:
     bench = Bench(VirtualBackend(), max_running=2)
     bench.submit(*(make_job(str(number)) for number in range(6)))
     bench.engine.step_once()
     assert bench.backend.batches("fetch") == [["0"], ["1"]]
 
 
-def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
+def test_exclusive_device_use_waits_for_one_step() -> None:
     device, order = DeviceGate(), list[str]()
     stepping, wanted = threading.Event(), threading.Event()
 
@@ -160,14 +159,13 @@ def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
 
 
 class Crowded:
-    """Once all `others` step together one image is finished, beside which no step fits; that goes on until one was
-    tried."""
+    """Finishes one image once all `others` step together. No step fits beside it; it ends after one was tried."""
 
     def __init__(self, others: int) -> None:
         self._others = others
         self._together, self._finishing, self._tried = threading.Event(), threading.Event(), threading.Event()
         self.sizes: list[int] = []
-        """Of the steps since, `enough` after a hundred."""
+        """Batch sizes of the later steps; `enough` is set after a hundred."""
         self.enough = threading.Event()
 
     def __call__(self, call: str, names: list[str]) -> None:
@@ -188,20 +186,20 @@ class Crowded:
 
 
 @pytest.mark.parametrize("others", [1, 6])
-def test_a_step_that_does_not_fit_beside_other_work_is_taken_without_it(others: int) -> None:
+def test_step_out_of_memory_beside_other_work_runs_alone(others: int) -> None:
     crowded = Crowded(others)
     backend = VirtualBackend(before=crowded)
-    # On the virtual clock all of them pay, always: on a real one what such steps cost is noise.
+    # On the virtual clock a full batch always pays; real times of such steps would be noise.
     bench = Threaded(backend, clock=backend.clock)
     bench.submit(make_job("large", steps=1), *(make_job(str(n), steps=1_000_000) for n in range(others)))
     assert crowded.enough.wait(WAIT)
     bench.await_ends(1)
     bench.stop()
     assert isinstance(bench.last("large"), Done)
-    assert set(crowded.sizes[:100]) == {others}, "nothing was learnt from it"
+    assert set(crowded.sizes[:100]) == {others}, "the batch limit changed"
 
 
-def test_what_a_job_needs_on_the_device_is_fetched_again_without_steps_beside_it() -> None:
+def test_fetch_out_of_memory_is_retried_alone() -> None:
     tries: list[str] = []
 
     def crowded(call: str, names: list[str]) -> None:
@@ -218,9 +216,9 @@ def test_what_a_job_needs_on_the_device_is_fetched_again_without_steps_beside_it
     assert full.last("a") == MEMORY_BUSY
 
 
-def test_who_waited_for_the_device_steps_with_those_that_are_there_then() -> None:
+def test_job_cancelled_during_the_wait_takes_no_step() -> None:
     class Busy:
-        """Others have it, while one job is cancelled."""
+        """Cancels a job while the engine waits for the device."""
 
         def announce(self, working: bool) -> None: ...
 
@@ -234,7 +232,7 @@ def test_who_waited_for_the_device_steps_with_those_that_are_there_then() -> Non
     assert not any("gone" in names for names in backend.batches("step"))
 
 
-def test_a_step_alone_waits_for_other_work_and_goes_before_what_comes() -> None:
+def test_step_alone_runs_before_later_work() -> None:
     device, order = DeviceGate(), list[str]()
     inside, leave, waiting = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Guidance by asking twice is what the stock pipelines make of a true scale, at the steps where it is wanted."""
+"""CFG equals the stock pipelines' true scale, within its interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flux1_stock import stock_run
 from flux2_stock import assert_same_as_stock
-from flux_drawing import an_image, assert_near, draw, draw_together, encode, load_options, request, stock_pipeline
+from flux_drawing import assert_near, draw, draw_together, encode, load_options, random_image, request, stock_pipeline
 from support.bundle import cpu_config
 from support.jobs import make_job
 
@@ -32,8 +32,8 @@ def family(checkpoint: str, guidance: CfgConfig | None = TWICE) -> Family:
 
 
 @pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
-def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
-    images = [an_image(1, 64, 64)] * references
+def test_flux1_with_cfg_equals_stock(checkpoint: str, references: int) -> None:
+    images = [random_image(1, 64, 64)] * references
     inputs = {"image": images[0], "max_area": 64 * 64} if images else {}
     stock, job = stock_pipeline(BUNDLED / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
     expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
@@ -42,23 +42,23 @@ def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint:
 
 
 @pytest.mark.parametrize("references", [0, 2])
-def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(references: int) -> None:
+def test_flux2_with_cfg_equals_stock(references: int) -> None:
     stock = stock_pipeline(BUNDLED / "flux2klein")
     stock.register_to_config(is_distilled=False)
-    images = [an_image(seed, 80, 64) for seed in range(references)]
+    images = [random_image(seed, 80, 64) for seed in range(references)]
     guided: Any = family("flux2klein")
     assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *images, guidance_scale=2.0)
 
 
 @pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
-def test_batch_mates_change_an_image_by_rounding_only(checkpoint: str) -> None:
+def test_batch_changes_cfg_images_only_by_rounding(checkpoint: str) -> None:
     guided = family(checkpoint, CfgConfig(scale=2.0, interval=(0.3, 0.9)))
     jobs = [make_job(str(seed), prompt=WORDS, steps=3 + seed, seed=seed) for seed in range(3)]
     alone = [draw(guided, encode(guided, job)) for job in jobs]
     assert_near(draw_together(guided, *(request(job) for job in jobs)), alone)
 
 
-def test_a_step_counts_twice_where_it_asks_twice() -> None:
+def test_cfg_step_counts_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
     once = encode(family("flux2klein", None), job).tokens
     guided = family("flux2klein", CfgConfig(scale=2.0, interval=(0.0, 0.9)))
@@ -71,7 +71,7 @@ def test_a_step_counts_twice_where_it_asks_twice() -> None:
     assert (state.tokens > once, state.scale, state.steps_alike) == (True, 2.0, state.total_steps - state.done_steps)
 
 
-def test_outside_its_times_nothing_is_changed() -> None:
+def test_cfg_outside_its_interval_changes_nothing() -> None:
     job = make_job(prompt=WORDS, steps=3)
     never = family("flux", CfgConfig(scale=5.0, interval=(0.999, 0.9999)))
     plain, unguided = (draw(each, encode(each, job)) for each in (family("flux", None), never))
@@ -79,6 +79,6 @@ def test_outside_its_times_nothing_is_changed() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", ["flux3", "ltx2"])
-def test_others_refuse_it(checkpoint: str) -> None:
+def test_other_families_reject_cfg(checkpoint: str) -> None:
     with pytest.raises(CheckpointError, match="cfg must be null"):
         load(cpu_config(f"bundled/{checkpoint}", cfg=TWICE))
