@@ -8,7 +8,9 @@ from typing import Any
 from gen_serve_client import Client, TaskUnsuccessful
 
 
-def wait_for_end(client: Client, task_id: str, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+def wait_for_end(
+    client: Client, task_id: str, progress: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
     """Returns the task once it has ended. `progress` gets every answer before that."""
     watch = None if progress is None else lambda task: progress(dict(task))
     try:

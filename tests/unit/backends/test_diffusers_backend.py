@@ -34,7 +34,7 @@ from deployments.video.reader import probe
 
 VIDEOS = frozenset(("wan-t2v", "wan-i2v", "hunyuan-video", "ltx2"))
 EDITS = frozenset(("qwen-image-edit", "qwen-image-edit-plus", "wan-i2v"))
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines call their own deprecated functions
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def job_for(name: str, number: int = 0, **fields: Any) -> GenerationJob:
 
 
 def results(backend: DiffusersBackend, jobs: list[GenerationJob]) -> dict[str, list[Event]]:
-    """The events of jobs that run together, by their ids."""
+    """Runs jobs together. Returns their events by id."""
     engine = Engine(backend, max_running=8, max_batch=4, batching=backend)
     events: dict[str, list[Event]] = {job.id: [] for job in jobs}
     for job in jobs:
@@ -86,7 +86,7 @@ def stored(store: ObjectStore, events: list[Event]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in VIDEOS])
-def test_an_image_alone_is_the_stock_pipelines(name: str, folder: Path, store: ObjectStore) -> None:
+def test_single_image_equals_stock(name: str, folder: Path, store: ObjectStore) -> None:
     pipeline, job = pipeline_in(folder, name), job_for(name)
     events = results(DiffusersBackend(pipeline, store), [job])[job.id]
     assert any(isinstance(event, Progress) for event in events)
@@ -106,7 +106,7 @@ def test_an_image_alone_is_the_stock_pipelines(name: str, folder: Path, store: O
 
 
 @pytest.mark.parametrize("name", sorted(VIDEOS))
-def test_a_video_is_made(name: str, folder: Path, store: ObjectStore, tmp_path: Path) -> None:
+def test_pipeline_makes_a_video(name: str, folder: Path, store: ObjectStore, tmp_path: Path) -> None:
     job = job_for(name)
     done = results(DiffusersBackend(pipeline_in(folder, name), store), [job])[job.id][-1]
     assert isinstance(done, Done), done
@@ -117,7 +117,7 @@ def test_a_video_is_made(name: str, folder: Path, store: ObjectStore, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["sdxl", "qwen-image", "z-image"])
-def test_images_in_one_call_are_about_those_alone(name: str, folder: Path, store: ObjectStore) -> None:
+def test_images_in_one_call_nearly_equal_single_ones(name: str, folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(pipeline_in(folder, name), store)
     jobs = [job_for(name, number) for number in range(3)]
     states = backend.encode([backend.fetch(job) for job in jobs])
@@ -132,7 +132,7 @@ def test_images_in_one_call_are_about_those_alone(name: str, folder: Path, store
 
 
 @pytest.mark.parametrize("name", ["sdxl", "flux-schnell"])
-def test_previews_come_by_a_tiny_autoencoder(name: str, folder: Path, store: ObjectStore) -> None:
+def test_tiny_autoencoder_makes_previews(name: str, folder: Path, store: ObjectStore) -> None:
     widths: dict[str, Any] = {"encoder_block_out_channels": (8, 8), "decoder_block_out_channels": (8, 8)}
     blocks: dict[str, Any] = {"num_encoder_blocks": (1, 1), "num_decoder_blocks": (1, 1)}
     pipeline = pipeline_in(folder, name)
@@ -141,7 +141,7 @@ def test_previews_come_by_a_tiny_autoencoder(name: str, folder: Path, store: Obj
     backend = DiffusersBackend(pipeline, store, preview_decoder=decoder)
     [state] = backend.encode([backend.fetch(job_for(name))])
     assert isinstance(state, PipelineState)
-    assert backend.preview(state) is None, "nothing was drawn yet"
+    assert backend.preview(state) is None, "no step was taken yet"
     backend.step([state])
     store_preview = backend.preview(state)
     assert store_preview is not None
@@ -151,13 +151,13 @@ def test_previews_come_by_a_tiny_autoencoder(name: str, folder: Path, store: Obj
         assert image.format == "JPEG"
 
 
-def test_jobs_of_other_sizes_have_calls_of_their_own(folder: Path, store: ObjectStore) -> None:
+def test_jobs_of_other_sizes_get_separate_calls(folder: Path, store: ObjectStore) -> None:
     jobs = [job_for("sdxl", 0), job_for("sdxl", 1, size=128), job_for("sdxl", 2, steps=5)]
     events = results(DiffusersBackend(pipeline_in(folder, "sdxl"), store), jobs)
     assert [stored(store, events[job.id]).shape[0] for job in jobs] == [64, 128, 64]
 
 
-def test_a_call_that_nobody_holds_ends(folder: Path, store: ObjectStore) -> None:
+def test_unreferenced_call_ends(folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)
     engine = Engine(backend, max_running=8, max_batch=4, batching=backend)
     handle = engine.submit(job_for("sdxl", steps=50), lambda event: None)
@@ -172,7 +172,7 @@ def test_a_call_that_nobody_holds_ends(folder: Path, store: ObjectStore) -> None
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_images_of_a_call_without_memory_are_made_alone(
+def test_out_of_memory_splits_a_call_into_single_images(
     after: int, folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = pipeline_in(folder, "sdxl")
@@ -193,7 +193,7 @@ def test_images_of_a_call_without_memory_are_made_alone(
 
 
 @pytest.mark.parametrize("name", ["flux-schnell", "qwen-image"])
-def test_an_adapter_changes_its_own_job_alone(name: str, folder: Path, store: ObjectStore) -> None:
+def test_adapter_changes_only_its_job(name: str, folder: Path, store: ObjectStore) -> None:
     pipeline = pipeline_in(folder, name)
     backend = DiffusersBackend(pipeline, store)
     store.put_blocking("adapters/a", adapter_file(random_matrices(pipeline.transformer)), "application/octet-stream")
@@ -204,7 +204,7 @@ def test_an_adapter_changes_its_own_job_alone(name: str, folder: Path, store: Ob
     assert (stored(store, events[plain.id]) == stored(store, results(backend, [plain])[plain.id])).all()
 
 
-def test_an_adapter_of_text_encoders_and_unet_is_stock_diffusers(folder: Path, store: ObjectStore) -> None:
+def test_adapter_of_text_encoders_and_unet_equals_stock(folder: Path, store: ObjectStore) -> None:
     layers = (
         "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_out_0",
         "lora_te1_text_model_encoder_layers_0_self_attn_out_proj",
@@ -226,10 +226,10 @@ def test_an_adapter_of_text_encoders_and_unet_is_stock_diffusers(folder: Path, s
         assert abs(images[job.id].astype(int) - stock).max() <= 1
 
 
-def test_an_adapter_changes_the_networks_for_steps_alone(
+def test_adapter_is_applied_only_during_steps(
     folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other calls take steps while one is encoded or decoded: they must not meet its adapter."""
+    """While one call is encoded or decoded, steps of other calls must not see its adapter."""
     pipeline = pipeline_in(folder, "flux-schnell")
     backend = DiffusersBackend(pipeline, store)
     store.put_blocking("adapters/a", adapter_file(random_matrices(pipeline.transformer)), "application/octet-stream")
@@ -246,9 +246,7 @@ def test_an_adapter_changes_the_networks_for_steps_alone(
     assert steps == job.request.steps
 
 
-def test_what_a_pipeline_refuses_makes_no_call_smaller(
-    folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejected_job_keeps_the_batch_limit(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = pipeline_in(folder, "sdxl")
     backend = DiffusersBackend(pipeline, store)
     jobs = [job_for("sdxl", number) for number in range(3)]
@@ -267,7 +265,7 @@ def test_what_a_pipeline_refuses_makes_no_call_smaller(
         ({"strength": 0.5}, "this model takes no strength"),
     ],
 )
-def test_what_the_pipeline_does_not_take_is_refused(
+def test_unsupported_fields_are_rejected(
     fields: dict[str, Any], message: str, folder: Path, store: ObjectStore
 ) -> None:
     backend = DiffusersBackend(pipeline_in(folder, "sdxl"), store)

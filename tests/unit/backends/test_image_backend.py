@@ -46,7 +46,7 @@ def store() -> ObjectStore:
     return store
 
 
-def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
+def test_job_stores_previews_and_image(family: Family, store: ObjectStore) -> None:
     backend: Backend[FetchedJob, State] = DiffusionBackend(family, store)
     [state] = encode_jobs(backend, [change_job(JOB, references=("inputs/a",))])
     assert isinstance(state, State)
@@ -64,7 +64,7 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
         assert pil_image.size == (70, 50)
 
 
-def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
+def test_missing_or_broken_input_fails_only_its_job(family: Family, store: ObjectStore) -> None:
     gone = change_job(JOB, references=("inputs/a", "inputs/gone"))
     broken = change_job(JOB, references=("inputs/text",))
     results = encode_jobs(DiffusionBackend(family, store), [gone, JOB, broken])
@@ -80,7 +80,7 @@ def run_to_end(backend: DiffusionBackend) -> State:
     return state
 
 
-def test_running_out_of_memory_is_left_to_the_engine(
+def test_out_of_memory_is_raised_to_the_engine(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhaust(*_: object) -> None:
@@ -96,7 +96,7 @@ def test_running_out_of_memory_is_left_to_the_engine(
         encode_jobs(backend, [JOB, JOB])
 
 
-def test_a_store_out_of_reach_is_no_fault_of_the_job(
+def test_unreachable_store_is_not_the_jobs_fault(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
@@ -113,15 +113,15 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
         encode_jobs(backend, [change_job(JOB, references=("inputs/x/0.png",))])
 
 
-def test_a_transparent_image_has_no_background(family: Family, store: ObjectStore) -> None:
+def test_transparent_image_has_an_alpha_channel(family: Family, store: ObjectStore) -> None:
     backend = DiffusionBackend(family, store)
     output = backend.finish(run_to_end(backend))()
     with Image.open(io.BytesIO(store.get_blocking(output.key))) as pil_image:
         assert pil_image.mode == "RGBA"
 
 
-class _Cut:
-    """Finds what it is told to find."""
+class _FakeRemover:
+    """A background remover with a given alpha value in the first rows."""
 
     def __init__(self, alpha: int) -> None:
         self._alpha = alpha
@@ -133,15 +133,15 @@ class _Cut:
 
 
 @pytest.mark.parametrize(("alpha", "warnings"), [(0, ()), (254, ()), (255, (NO_SUBJECT,))])
-def test_an_image_without_a_subject_says_so(
+def test_image_without_subject_has_a_warning(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, alpha: int, warnings: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(images, "load_background_remover", lambda spec: _Cut(alpha))
+    monkeypatch.setattr(images, "load_background_remover", lambda spec: _FakeRemover(alpha))
     backend = DiffusionBackend(family, store)
     assert backend.finish(run_to_end(backend))().warnings == warnings
 
 
-def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
+def test_background_remover_is_loaded_on_demand(
     family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = DiffusionBackend(family, store, matting=MattingConfig(backend="onnx", checkpoint="/nowhere/network.onnx"))
@@ -179,7 +179,7 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
         assert not torch.allclose(alone[0], changed, atol=1e-3)
 
 
-def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
+def test_broken_adapter_fails_only_its_job(family: Family, store: ObjectStore) -> None:
     store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
     bad, good = encode_jobs(
         DiffusionBackend(family, store), [change_job(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB]
@@ -192,8 +192,8 @@ def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectSt
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
-def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
-    """The last event of each job."""
+def run_jobs(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
+    """Runs jobs together. Returns the last event of each."""
     family = native_loading.for_images(native_loading.load(cpu_config(str(checkpoint))).family)
     backend = DiffusionBackend(family, ObjectStore(objects.as_uri()))
     engine = Engine(backend, max_running=8, max_batch=8)
@@ -207,26 +207,26 @@ def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event
 @pytest.mark.parametrize(
     ("checkpoint", "autoencoder"), [("flux", "flux1"), pytest.param("flux3", "flux2", marks=pytest.mark.slow)]
 )
-def test_a_checkpoint_with_a_broken_decoder_is_not_served(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
+def test_broken_decoder_fails_the_load(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
     folder = copy_bundle(checkpoint, tmp_path / "bundle")
     poison(tmp_path / "bundle" / "autoencoders" / autoencoder / WEIGHTS, "decoder.conv_out.weight")
     with pytest.raises(CheckpointError, match="it can make no image here"):
         native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu"))
 
 
-def test_a_word_that_breaks_the_numbers_ends_its_job_alone(tmp_path: Path) -> None:
+def test_word_that_gives_nan_fails_only_its_job(tmp_path: Path) -> None:
     folder, objects = copy_bundle("flux3", tmp_path / "bundle"), tmp_path / "objects"
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     [word] = set(tokenizer(" red").input_ids) - set(tokenizer(" blue").input_ids)
     poison(folder / "text_encoder" / "model.safetensors", "model.language_model.embed_tokens.weight", word)
     jobs = [make_job(colour, prompt=f"a {colour} circle", steps=2) for colour in ("blue", "red")]
-    blue, red = outcome(folder, objects, *jobs)
+    blue, red = run_jobs(folder, objects, *jobs)
     assert isinstance(blue, Done)
     assert red == NOTHING_USABLE
     assert {path.parent.parent.name for path in objects.rglob("image.png")} == {"blue"}
 
 
-def test_a_checkpoint_whose_every_step_is_not_finite_is_not_served(tmp_path: Path) -> None:
+def test_checkpoint_with_nan_steps_fails_the_load(tmp_path: Path) -> None:
     folder = copy_bundle("flux3", tmp_path)
     poison(folder / "transformer" / WEIGHTS, "proj_out.weight")
     with pytest.raises(CheckpointError, match="not finite"):

@@ -1,4 +1,4 @@
-"""Calls of diffusers pipelines that run beside or after each other: what one leaves behind must not reach the next."""
+"""Concurrent and consecutive calls of diffusers pipelines do not affect each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from deployments.contract.request import VideoParams
 from deployments.diffusers_loading import load_pipeline
 from deployments.engine.loop import Engine
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines call their own deprecated functions
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def load(folder: Path, name: str, **settings: Any) -> Any:
     return load_pipeline(ModelConfig(checkpoint=str(place), device="cpu", probe=probe, **settings))
 
 
-def result(backend: DiffusersBackend, job: Any, cancel_after: int | None = None) -> list[Event]:
-    """The events of a job that has the engine to itself, and is cancelled after so many rounds of it."""
+def run_job(backend: DiffusersBackend, job: Any, cancel_after: int | None = None) -> list[Event]:
+    """Runs a job alone, cancelled after a number of rounds. Returns its events."""
     engine = Engine(backend, max_running=4, max_batch=4, batching=backend)
     events: list[Event] = []
     handle = engine.submit(job, events.append)
@@ -69,7 +69,7 @@ def result(backend: DiffusersBackend, job: Any, cancel_after: int | None = None)
     return events
 
 
-def made_together(backend: DiffusersBackend, store: ObjectStore, jobs: list[GenerationJob]) -> list[bytes]:
+def run_together(backend: DiffusersBackend, store: ObjectStore, jobs: list[GenerationJob]) -> list[bytes]:
     engine, events = Engine(backend, max_running=4, max_batch=4, batching=backend), dict[str, list[Event]]()
     for job in jobs:
         engine.submit(replace(job, id=f"{job.id}-together"), events.setdefault(job.id, []).append)
@@ -82,15 +82,15 @@ def stored(store: ObjectStore, events: list[Event]) -> bytes:
     return store.get_blocking(events[-1].output.key)
 
 
-def test_encoding_leaves_the_decoding_of_others_whole(folder: Path, store: ObjectStore) -> None:
-    """Wan's autoencoder keeps the features of the frame before on the module, and `encode` clears them."""
+def test_encoding_does_not_disturb_another_decoding(folder: Path, store: ObjectStore) -> None:
+    """Wan's autoencoder keeps features of the last frame in the module, and `encode` clears them."""
     pipeline = load(folder, "wan-i2v").pipeline
     vae, decoded = pipeline.vae, list[int]()
     inside, original = threading.Event(), vae.decoder.forward
 
     def slow(*arguments: Any, **options: Any) -> Any:
         inside.set()
-        time.sleep(0.02)  # the encoding of the other job falls in here
+        time.sleep(0.02)  # the other job is encoded meanwhile
         return original(*arguments, **options)
 
     vae.decoder.forward = slow
@@ -129,28 +129,28 @@ def test_cancelled_job_leaves_nothing_in_the_step_cache(
     loaded = load(folder, "flux-schnell", cache=StepCache(method=method, options=options))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     job = make_job("a", seed=1, steps=8, size=64)
-    alone = stored(store, result(backend, job))
-    result(backend, replace(job, id="cancelled"), cancel_after=5)
+    alone = stored(store, run_job(backend, job))
+    run_job(backend, replace(job, id="cancelled"), cancel_after=5)
     gc.collect()
-    assert stored(store, result(backend, replace(job, id="b"))) == alone
-    result(backend, replace(job, id="cancelled"), cancel_after=5)
+    assert stored(store, run_job(backend, replace(job, id="b"))) == alone
+    run_job(backend, replace(job, id="cancelled"), cancel_after=5)
     gc.collect()
-    stored(store, result(backend, make_job("c", seed=1, steps=8, size=128)))
+    stored(store, run_job(backend, make_job("c", seed=1, steps=8, size=128)))
 
 
 def test_calls_with_a_step_cache_run_one_by_one(folder: Path, store: ObjectStore) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{size}", seed=1, steps=6, size=size) for size in (128, 64)]
-    alone = [stored(store, result(backend, job)) for job in jobs]
-    assert made_together(backend, store, jobs) == alone
+    alone = [stored(store, run_job(backend, job)) for job in jobs]
+    assert run_together(backend, store, jobs) == alone
 
 
 def test_failed_batch_with_a_step_cache_is_made_singly(folder: Path, store: ObjectStore) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(2)]
-    alone = [stored(store, result(backend, job)) for job in jobs]
+    alone = [stored(store, run_job(backend, job)) for job in jobs]
     network = loaded.pipeline.transformer
     forward = network.forward
 
@@ -160,13 +160,13 @@ def test_failed_batch_with_a_step_cache_is_made_singly(folder: Path, store: Obje
         return forward(hidden_states, *rest, **options)
 
     network.forward = fails_for_two
-    assert made_together(backend, store, jobs) == alone
+    assert run_together(backend, store, jobs) == alone
 
 
 def test_equal_jobs_share_a_call_under_steady_load(
     folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One job comes with every step: the first has a call of its own, and those that come meanwhile share the next."""
+    """One job comes with each step: the first gets its own call, the next ones share calls."""
     pipeline = load(folder, "z-image").pipeline
     backend, sizes = DiffusersBackend(pipeline, store, max_batch=8), list[int]()
     begin = backend._start
@@ -181,7 +181,7 @@ def test_equal_jobs_share_a_call_under_steady_load(
     assert [type(event) for event in events if isinstance(event, LAST)] == [Done] * 16
 
 
-def test_jobs_of_another_kind_take_turns_meanwhile(folder: Path, store: ObjectStore) -> None:
+def test_different_jobs_take_turns(folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(load(folder, "z-image").pipeline, store)
     engine = Engine(backend, max_running=16, max_batch=8, batching=backend)
     ends: list[str] = []
@@ -197,7 +197,7 @@ def test_jobs_of_another_kind_take_turns_meanwhile(folder: Path, store: ObjectSt
     assert ends == ["short", "long"]
 
 
-def test_memory_that_runs_out_in_decoding_repeats_no_step(folder: Path, store: ObjectStore) -> None:
+def test_out_of_memory_in_decoding_repeats_no_step(folder: Path, store: ObjectStore) -> None:
     pipeline = load(folder, "z-image").pipeline
     forwards, decodes = list[None](), list[bool]()
     pipeline.transformer.register_forward_hook(lambda *_: forwards.append(None))
@@ -210,14 +210,12 @@ def test_memory_that_runs_out_in_decoding_repeats_no_step(folder: Path, store: O
         return decode(*arguments, **options)
 
     pipeline.vae.decode = short_of_memory
-    events = result(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=4, size=64))
+    events = run_job(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=4, size=64))
     assert isinstance(events[-1], Done)
     assert (len(forwards), decodes, pipeline.vae.use_tiling) == (4, [False, True, True], False)
 
 
-def test_a_step_ends_when_the_device_has_ended_it(
-    folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_waits_for_the_device(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, waits = DiffusersBackend(load(folder, "z-image").pipeline, store), list[str]()
     monkeypatch.setattr(
         "deployments.backends.pipeline_run.wait_for_devices", lambda: waits.append(threading.current_thread().name)
@@ -233,7 +231,7 @@ FRAMEPACK: Any = {"prompt_template": {"template": "{}", "crop_start": 0}, "laten
 
 
 def test_sections_of_a_video_are_steps(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is right from the first section on, and nothing but the result is left to the finishing thread."""
+    """Progress counts the steps of all sections, and the finishing thread takes none."""
     monkeypatch.setattr("deployments.engine.requests.PROGRESS_INTERVAL", 0.0)
     backend = DiffusersBackend(
         load(folder, "framepack", pipeline_kwargs=FRAMEPACK).pipeline, store, pipeline_kwargs=FRAMEPACK
@@ -253,7 +251,7 @@ def test_sections_of_a_video_are_steps(folder: Path, store: ObjectStore, monkeyp
         return outcome
 
     monkeypatch.setattr(backend, "finish", finished)
-    events = result(backend, job)
+    events = run_job(backend, job)
     stored(store, events)
     fractions = [round(event.fraction, 2) for event in events if isinstance(event, Progress)]
     assert fractions == [0.12, 0.25, 0.38, 0.5, 0.62, 0.75, 0.88, 0.89, 1.0]
@@ -265,7 +263,7 @@ def test_video_in_sections_is_cancelled_within_a_step(folder: Path, store: Objec
     pipeline.transformer.register_forward_hook(lambda *_: forwards.append(None))
     video = VideoParams(frames=26, fps=30)
     job = make_job("a", seed=1, steps=2, size=64, references=("inputs/a",), output_format="mp4", video=video)
-    result(backend, job, cancel_after=3)
+    run_job(backend, job, cancel_after=3)
     gc.collect()
     assert len(forwards) == 3
 
@@ -275,20 +273,20 @@ def test_flagged_result_is_withheld(folder: Path, store: ObjectStore, monkeypatc
     backend = DiffusersBackend(pipeline, store)
     job = make_job("a", seed=1, steps=2, size=64)
     monkeypatch.setattr(pipeline.safety_checker, "forward", lambda clip_input, images: (images, [False]))
-    stored(store, result(backend, job))
+    stored(store, run_job(backend, job))
     monkeypatch.setattr(pipeline.safety_checker, "forward", lambda clip_input, images: (images, [True]))
-    last = result(backend, replace(job, id="flagged"))[-1]
+    last = run_job(backend, replace(job, id="flagged"))[-1]
     assert isinstance(last, Failed)
     assert last.moderated
 
 
 def test_kandinsky_answers_with_one_image(folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(load(folder, "kandinsky5").pipeline, store)
-    stored(store, result(backend, make_job("a", seed=1, steps=2, size=64)))
+    stored(store, run_job(backend, make_job("a", seed=1, steps=2, size=64)))
 
 
 @pytest.mark.parametrize("pipeline", ["StableDiffusionXLImg2ImgPipeline", None])
-def test_images_are_worked_on_at_the_size_asked_for(pipeline: str | None, folder: Path, store: ObjectStore) -> None:
+def test_input_images_are_scaled_to_the_requested_size(pipeline: str | None, folder: Path, store: ObjectStore) -> None:
     name = "sdxl" if pipeline else "qwen-image-edit"
     loaded = load(folder, name, pipeline=pipeline).pipeline
     store.put_blocking("inputs/large", image_file(512, 512), "image/png")
@@ -296,7 +294,7 @@ def test_images_are_worked_on_at_the_size_asked_for(pipeline: str | None, folder
     loaded.vae.decode = lambda latents, **options: (sizes.append(tuple(latents.shape)), decode(latents, **options))[1]
     own: dict[str, Any] = {"strength": 0.5} if pipeline else {}
     job = make_job("a", seed=1, steps=4, size=64, references=("inputs/large",), **own)
-    stored(store, result(DiffusersBackend(loaded, store), job))
+    stored(store, run_job(DiffusersBackend(loaded, store), job))
     assert sizes[0][-1] * loaded.vae_scale_factor == 64
 
 
@@ -309,7 +307,7 @@ def test_images_are_worked_on_at_the_size_asked_for(pipeline: str | None, folder
     ],
     ids=["LTX-2", "Kandinsky 6", "Cosmos 3"],
 )
-def test_sound_has_the_rate_of_its_pipeline(output: dict[str, Any], parts: dict[str, Any], rate: int) -> None:
+def test_audio_has_the_pipelines_rate(output: dict[str, Any], parts: dict[str, Any], rate: int) -> None:
     attributes = {k: SimpleNamespace(config=v) if isinstance(v, dict) else v for k, v in parts.items()}
     audio = PipelineOutput(output).audio(SimpleNamespace(**attributes), 0)
     assert audio is not None
@@ -317,20 +315,20 @@ def test_sound_has_the_rate_of_its_pipeline(output: dict[str, Any], parts: dict[
 
 
 @pytest.mark.parametrize(("output_format", "mode"), [("jpeg", "RGB"), ("png", "RGBA")])
-def test_layers_of_an_image_stand_above_each_other(
+def test_layers_of_an_image_are_stacked_vertically(
     output_format: Any, mode: str, folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = load(folder, "stable-diffusion").pipeline
     layers = torch.zeros(3, 4, 64, 64)
     monkeypatch.setattr(type(pipeline), "__call__", layered(type(pipeline).__call__, [layers]))
     job = make_job("a", seed=1, steps=2, size=64, output_format=output_format)
-    with Image.open(io.BytesIO(stored(store, result(DiffusersBackend(pipeline, store), job)))) as image:
+    with Image.open(io.BytesIO(stored(store, run_job(DiffusersBackend(pipeline, store), job)))) as image:
         assert (image.size, image.mode) == ((64, 192), mode)
         assert image.convert("RGBA").getpixel((0, 0)) == ((255, 255, 255, 255) if mode == "RGB" else (0, 0, 0, 0))
 
 
 def layered(call: Any, images: list[Any]) -> Any:
-    """A pipeline's `__call__` that gives these images in place of its own."""
+    """Returns a pipeline's `__call__` that returns the given images."""
 
     @functools.wraps(call)
     def answer(*arguments: Any, **options: Any) -> Any:
@@ -339,7 +337,7 @@ def layered(call: Any, images: list[Any]) -> Any:
     return answer
 
 
-def test_pixels_on_the_device_are_those_of_floats() -> None:
+def test_pixels_converted_on_the_device_are_the_same() -> None:
     video = torch.rand((2, 5, 3, 16, 24), generator=torch.Generator().manual_seed(0)).bfloat16()
     floats = video.float().permute(0, 1, 3, 4, 2).numpy()
     expected = (floats * 255).round().clip(0, 255).astype(np.uint8)
@@ -347,7 +345,7 @@ def test_pixels_on_the_device_are_those_of_floats() -> None:
     assert (PipelineOutput({"frames": floats}).pixels(1) == expected[1]).all()
 
 
-def test_call_that_takes_no_step_ends(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_without_steps_ends(folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     call = type(loaded.pipeline).__call__
 
@@ -357,15 +355,15 @@ def test_call_that_takes_no_step_ends(folder: Path, store: ObjectStore, monkeypa
 
     monkeypatch.setattr(type(loaded.pipeline), "__call__", without_steps)
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
-    stored(store, result(backend, make_job("a", seed=1, steps=4, size=64)))
+    stored(store, run_job(backend, make_job("a", seed=1, steps=4, size=64)))
 
 
 def test_batch_that_can_not_be_decoded_is_made_singly(folder: Path, store: ObjectStore) -> None:
-    """Without turns, decoding is part of the last step."""
+    """Calls that run one by one decode in their last step."""
     loaded = load(folder, "flux-schnell", cache=StepCache(method="first_block", options={"threshold": 0.5}))
     backend = DiffusersBackend(loaded.pipeline, store, interleaves=loaded.interleaves)
     jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(3)]
-    alone = [stored(store, result(backend, job)) for job in jobs]
+    alone = [stored(store, run_job(backend, job)) for job in jobs]
     decode = loaded.pipeline.vae._decode
 
     def short_of_memory(latents: Any, *arguments: Any, **options: Any) -> Any:
@@ -381,13 +379,13 @@ def test_batch_that_can_not_be_decoded_is_made_singly(folder: Path, store: Objec
         return begin(jobs)
 
     backend._start = begun
-    assert made_together(backend, store, jobs) == alone
+    assert run_together(backend, store, jobs) == alone
 
 
 def test_members_of_a_failed_batch_take_all_their_steps(folder: Path, store: ObjectStore) -> None:
     backend = DiffusersBackend(load(folder, "flux-schnell").pipeline, store)
     jobs = [make_job(f"job-{seed}", prompt=f"{seed} red circles", seed=seed, steps=4, size=64) for seed in range(3)]
-    alone = [stored(store, result(backend, job)) for job in jobs]
+    alone = [stored(store, run_job(backend, job)) for job in jobs]
     network = backend._pipeline.transformer
     forward, forwards = network.forward, list[int]()
 
@@ -398,7 +396,7 @@ def test_members_of_a_failed_batch_take_all_their_steps(folder: Path, store: Obj
         return forward(hidden_states, *rest, **options)
 
     network.forward = fails_in_the_third_step
-    assert made_together(backend, store, jobs) == alone
+    assert run_together(backend, store, jobs) == alone
     assert forwards == [3, 3, 3] + 12 * [1]
 
 
@@ -411,13 +409,13 @@ def test_result_that_cosmos_guards_is_withheld(
         raise ValueError("Cosmos Guardrail detected unsafe content in the generated video. Please ensure ...")
 
     monkeypatch.setattr(pipeline.image_processor, "postprocess", guard)
-    last = result(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=2, size=64))[-1]
+    last = run_job(DiffusersBackend(pipeline, store), make_job("a", seed=1, steps=2, size=64))[-1]
     assert isinstance(last, Failed)
     assert last.moderated
 
 
 def test_dropped_run_of_a_pipeline_without_callback_is_freed(folder: Path) -> None:
-    """Its result may be gigabytes of a device."""
+    """A result can hold gigabytes of device memory."""
     pipeline = load(folder, "hunyuan-video").pipeline
     run = PipelineRun(pipeline, {"prompt": "a", "num_frames": 5, "height": 64, "width": 64, "num_inference_steps": 1})
     while not run.ended:

@@ -1,4 +1,4 @@
-"""The probe of a pipeline at load, on tiny checkpoints."""
+"""The probe of pipelines at load, on tiny checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelConfig, Trial
 from deployments.diffusers_loading import load_pipeline
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines call their own deprecated functions
 SMALL = Trial(width=64, height=64)
 
 
@@ -34,7 +34,7 @@ def load(folder: Path, **settings: Any) -> Any:
     return load_pipeline(ModelConfig(checkpoint=str(folder), device="cpu", probe=SMALL, **settings))
 
 
-def test_checkpoint_that_makes_no_numbers_is_refused_at_load(sdxl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_with_nan_output_fails_the_load(sdxl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 
     decode = AutoencoderKL._decode
@@ -63,10 +63,12 @@ def test_probe_has_the_arguments_of_the_entry(pipeline: Any, monkeypatch: pytest
     assert probe_pipeline(pipeline, Trial(width=64, height=128, steps=30), {"clip_skip": 1})
     assert [len(prompts) if isinstance(prompts, list) else 1 for _, prompts, _ in called] == [2, 1]
     assert {(clip_skip, run.scheduler.num_inference_steps) for run, _, clip_skip in called} == {(1, 30)}
-    assert [shape[2] * pipeline.vae_scale_factor for shape in shapes] == 4 * [128], "two steps of thirty are taken"
+    assert [shape[2] * pipeline.vae_scale_factor for shape in shapes] == 4 * [128], (
+        "the probe takes two steps of thirty"
+    )
 
 
-def test_pipeline_of_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipeline_limited_to_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = pipeline.encode_prompt
 
     def one_alone(prompt: Any, *arguments: Any, **options: Any) -> Any:
@@ -80,7 +82,7 @@ def test_pipeline_of_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.Monk
     assert not probe_pipeline(pipeline, SMALL, {})
 
 
-def test_two_prompts_without_memory_say_nothing_against_several(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_out_of_memory_keeps_batching(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = pipeline.unet.forward
 
     def short_of_memory(sample: Any, *arguments: Any, **options: Any) -> Any:
@@ -92,8 +94,8 @@ def test_two_prompts_without_memory_say_nothing_against_several(pipeline: Any, m
     assert probe_pipeline(pipeline, SMALL, {})
 
 
-def test_pipeline_whose_prompts_change_each_other_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kandinsky 5 pads the shorter one without a mask."""
+def test_pipeline_with_dependent_prompts_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kandinsky 5 pads the shorter prompt without a mask."""
     forward = pipeline.unet.forward
 
     def other_beside_others(sample: Any, *arguments: Any, **options: Any) -> Any:
@@ -105,7 +107,7 @@ def test_pipeline_whose_prompts_change_each_other_gets_one(pipeline: Any, monkey
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_checkpoint_that_lacks_a_tensor_says_which(missing: bool, sdxl: Path, tmp_path: Path) -> None:
+def test_missing_tensor_is_named(missing: bool, sdxl: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sdxl"
     shutil.copytree(sdxl, folder)
     [file] = (folder / "unet").glob("*.safetensors")
@@ -120,7 +122,7 @@ def test_checkpoint_that_lacks_a_tensor_says_which(missing: bool, sdxl: Path, tm
         load(folder)
 
 
-def test_class_that_changes_its_network_is_refused(sdxl: Path) -> None:
+def test_class_that_changes_its_network_is_rejected(sdxl: Path) -> None:
     with pytest.raises(CheckpointError, match="StableDiffusionXLPAGPipeline can't be served: it changes its network"):
         load(sdxl, pipeline="StableDiffusionXLPAGPipeline")
 

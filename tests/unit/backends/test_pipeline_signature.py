@@ -1,4 +1,4 @@
-"""The signature of diffusers' pipelines, by their classes."""
+"""Signatures of diffusers' pipelines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ D: Any = diffusers
 
 
 def signature(name: str, **attributes: Any) -> PipelineSignature:
-    """Of a pipeline with these attributes in place of what loading gives it."""
+    """Returns the signature of a pipeline with the given attributes."""
     kind = type(name, (getattr(D, name),), {"__init__": lambda self: self.__dict__.update(attributes)})
     return PipelineSignature.from_pipeline(kind())
 
@@ -58,7 +58,7 @@ def test_distilled_guidance_needs_a_network_that_reads_it() -> None:
         ("StableDiffusionXLPipeline", {"vae_scale_factor": 8}, 8),
     ],
 )
-def test_sides_are_rounded_up_to_the_models_own_multiple(name: str, attributes: dict[str, Any], multiple: int) -> None:
+def test_sides_are_rounded_up_to_the_models_multiple(name: str, attributes: dict[str, Any], multiple: int) -> None:
     own = signature(name, **attributes)
     assert own.multiple == multiple
     arguments = own.arguments([make_job("a", width=80, height=8)], {})
@@ -66,12 +66,12 @@ def test_sides_are_rounded_up_to_the_models_own_multiple(name: str, attributes: 
 
 
 @pytest.mark.parametrize("fields", [{"steps": 1, "strength": 0.5}, {"steps": 4, "strength": 0.0}])
-def test_strength_that_leaves_no_step_is_refused(fields: dict[str, Any]) -> None:
+def test_strength_without_a_step_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(JobError, match="steps times strength must be at least 1"):
         PipelineSignature.from_pipeline(D.FluxImg2ImgPipeline).check(make_job("a", **fields))
 
 
-def test_frames_beyond_the_motion_module_are_refused() -> None:
+def test_frames_beyond_the_motion_module_are_rejected() -> None:
     own = signature("AnimateDiffPipeline", motion_adapter=network(motion_max_seq_length=32))
     video = VideoParams(frames=33)
     with pytest.raises(JobError, match="this model makes at most 32 frames, not 33"):
@@ -87,24 +87,24 @@ def test_frames_beyond_the_motion_module_are_refused() -> None:
         ("StableDiffusionXLPipeline", {}, True),
     ],
 )
-def test_negative_prompt_is_refused_where_it_has_no_effect(name: str, constants: dict[str, Any], taken: bool) -> None:
+def test_negative_prompt_without_effect_is_rejected(name: str, constants: dict[str, Any], taken: bool) -> None:
     assert PipelineSignature.from_pipeline(getattr(D, name), constants).takes_negative_prompt is taken
     config = ModelConfig(checkpoint="owner/name", pipeline=name, pipeline_kwargs=constants)
     assert ("negative_prompt" not in unsupported_fields(config)) is taken
 
 
-def test_images_to_begin_with_have_the_size_of_the_call() -> None:
+def test_start_image_has_the_requested_size() -> None:
     own = signature("ZImageImg2ImgPipeline", vae_scale_factor=8, transformer=network(all_patch_size=(2,)))
     job = make_job("a", width=80, height=64, references=("inputs/a",), strength=0.5)
     assert own.arguments([job], {"inputs/a": image_file(300, 200)})["image"].size == (80, 64)
 
 
-def test_frames_are_whole_groups_of_any_autoencoder() -> None:
+def test_frame_group_follows_the_autoencoder() -> None:
     assert signature("MochiPipeline", vae_temporal_scale_factor=6).frame_group == 6
 
 
 @pytest.mark.parametrize(("name", "refused"), [("FluxKontextPipeline", True), ("Flux2Pipeline", False)])
-def test_second_image_is_refused_where_one_is_taken(name: str, refused: bool) -> None:
+def test_second_image_is_rejected_if_unsupported(name: str, refused: bool) -> None:
     job = make_job("a", references=("inputs/a", "inputs/b"))
     if not refused:
         PipelineSignature.from_pipeline(getattr(D, name)).check(job)
@@ -118,12 +118,12 @@ def test_second_image_is_refused_where_one_is_taken(name: str, refused: bool) ->
     [
         ("FluxPipeline", "pt"),
         ("WanPipeline", "pt"),
-        ("IFPipeline", "np"),  # as tensors, nobody looks whether they are safe
-        ("KandinskyPipeline", "np"),  # as tensors, of -1 to 1
+        ("IFPipeline", "np"),  # the safety checker skips tensors
+        ("KandinskyPipeline", "np"),  # tensors are in -1 to 1
         ("CosmosTextToWorldPipeline", "np"),
     ],
 )
-def test_results_stay_on_the_device_where_diffusers_converts_them(name: str, output_type: str) -> None:
+def test_output_type_keeps_results_on_the_device(name: str, output_type: str) -> None:
     kind = getattr(D, name, None) or getattr(D.pipelines.kandinsky, name)
     assert PipelineSignature.from_pipeline(kind).output_type == output_type
 
@@ -140,5 +140,5 @@ def test_results_stay_on_the_device_where_diffusers_converts_them(name: str, out
         ("HeliosPipeline", True),
     ],
 )
-def test_pipelines_with_sections_are_known_by_their_loops(name: str, sections: bool) -> None:
+def test_pipelines_with_sections_are_detected(name: str, sections: bool) -> None:
     assert has_sections(getattr(D, name)) is sections

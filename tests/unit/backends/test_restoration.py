@@ -22,7 +22,7 @@ JOB = change_job(make_job("a"), width=64, height=48, steps=20, references=("inpu
 
 
 class Negative:
-    """Turns the whole image into its negative, and refuses black ones."""
+    """A fake restorer that inverts images and rejects black ones."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -72,7 +72,7 @@ def restore(store: ObjectStore, job: GenerationJob) -> Pixels:
         return np.array(pil_image)
 
 
-def test_the_first_reference_is_restored_in_one_step(store: ObjectStore) -> None:
+def test_first_reference_is_restored_in_one_step(store: ObjectStore) -> None:
     assert np.array_equal(restore(store, JOB), 255 - image())
     [events] = results(store, JOB)
     assert [event for event in events if isinstance(event, Progress)][-1].fraction == 1.0
@@ -85,7 +85,7 @@ def test_only_masked_pixels_differ(store: ObjectStore) -> None:
     assert np.array_equal((result != image()).any(-1), differs)
 
 
-def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
+def test_result_has_the_requested_size(store: ObjectStore) -> None:
     assert restore(store, change_job(JOB, width=96, height=72)).shape == (72, 96, 3)
     assert restore(store, change_job(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
 
@@ -100,14 +100,14 @@ def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
         ({"references": ("inputs/black",)}, "black"),
     ],
 )
-def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[str, object], text: str) -> None:
+def test_invalid_job_fails_alone(store: ObjectStore, fields: dict[str, object], text: str) -> None:
     bad = change_job(JOB, id="bad", output_prefix="results/bad/1", **fields)
     [failed, events] = results(store, bad, JOB)
     assert failed[-1] == Failed(text)
     assert isinstance(events[-1], Done)
 
 
-def test_an_image_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
+def test_image_beside_a_failing_one_is_restored_once(store: ObjectStore) -> None:
     restorer = Negative()
     backend = RestorerBackend(restorer, store)
     states = encode_jobs(backend, [JOB, change_job(JOB, id="b", references=("inputs/black",))])

@@ -45,11 +45,11 @@ def last(engine: Engine, job: GenerationJob) -> Event:
         ("bundled/flux3", None),
     ],
 )
-def test_the_checkpoint_says_how_it_is_simulated(checkpoint: str, simulation: SimulatedModel | None) -> None:
+def test_checkpoint_name_sets_the_simulation(checkpoint: str, simulation: SimulatedModel | None) -> None:
     assert SimulatedModel.from_checkpoint(checkpoint) == simulation
 
 
-def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, store: ObjectStore) -> None:
+def test_file_breaks_one_replica_permanently(tmp_path: Path, store: ObjectStore) -> None:
     breaks = tmp_path / "breaks"
     broken, healthy = (
         Engine(SimulatedBackend(SimulatedModel(0.0, breaks), store), max_running=8, max_batch=8) for _ in range(2)
@@ -60,7 +60,7 @@ def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, stor
     assert (broken.health.broken, healthy.health.broken) == (True, False)
 
 
-def test_images_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:
+def test_seed_determines_the_images_colour(engine: Engine, store: ObjectStore) -> None:
     colours = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         event = last(engine, make_job(name, size=48, seed=seed))
@@ -73,7 +73,7 @@ def test_images_have_one_colour_that_follows_from_the_seed(engine: Engine, store
 
 
 @pytest.mark.parametrize(("audio", "draft"), [(True, False), (False, True)])
-def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, audio: bool, draft: bool) -> None:
+def test_video_has_the_requested_frames(engine: Engine, store: ObjectStore, audio: bool, draft: bool) -> None:
     video = VideoParams(frames=30, audio=audio, draft=draft)
     event = last(engine, change_job(make_job("a"), video=video, output_format="mp4"))
     assert isinstance(event, Done)
@@ -82,5 +82,5 @@ def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, aud
     assert (event.output.draft is not None) == draft
 
 
-def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:
+def test_missing_input_fails_the_job(engine: Engine) -> None:
     assert isinstance(last(engine, make_job("edit", references=("inputs/gone.png",))), Failed)

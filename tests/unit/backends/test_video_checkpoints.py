@@ -37,18 +37,18 @@ KEY = checkpoint_key("job")
 STEPS = 4
 
 
-def a_stream(tokens: int, channels: int) -> Stream:
+def make_stream(tokens: int, channels: int) -> Stream:
     x = torch.randn(1, tokens, channels)
     return Stream(x, torch.zeros(1, tokens, 1), x.clone(), torch.zeros(1, 1, tokens, 2))
 
 
-def a_state(tokens: int = 6) -> VideoState:
-    """Before its first step."""
+def make_state(tokens: int = 6) -> VideoState:
+    """Returns a state before its first step."""
     return VideoState(
         job=make_job("job", steps=STEPS, video=VideoParams(frames=9)),
         shape=video_shape(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
-        video=a_stream(tokens, 8),
-        audio=a_stream(5, 3),
+        video=make_stream(tokens, 8),
+        audio=make_stream(5, 3),
         prompt=PromptEmbeds(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
         sigmas=torch.linspace(1, 0, STEPS + 1),
         chunks=2,
@@ -65,8 +65,8 @@ def store() -> ObjectStore:
 
 
 def resume(store: ObjectStore, model: str = "m", **options: Any) -> tuple[VideoState, tuple[Tensor, Tensor]]:
-    """A state that just began and may go on, and what it began with."""
-    state = a_state(**options)
+    """Resumes a new state from the checkpoint. Returns it and its initial latents."""
+    state = make_state(**options)
     began = state.video.x, state.audio.x
     checkpoints = VideoCheckpoints(store, model)
     checkpoints.resume(state, checkpoints.read(KEY))
@@ -74,8 +74,8 @@ def resume(store: ObjectStore, model: str = "m", **options: Any) -> tuple[VideoS
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])
-def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: int) -> None:
-    lost, checkpoints = a_state(), VideoCheckpoints(store, "m")
+def test_another_worker_resumes_from_the_checkpoint(store: ObjectStore, steps: int) -> None:
+    lost, checkpoints = make_state(), VideoCheckpoints(store, "m")
     for _ in range(steps):
         step(lost)
         checkpoints.keep(lost)
@@ -87,7 +87,7 @@ def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: in
 
 
 def make_checkpoint(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
-    like = a_state()
+    like = make_state()
     metadata = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
     return pack_latents({"video": like.video.x, "audio": like.audio.x} | tensors, metadata)
 
@@ -105,9 +105,7 @@ def make_checkpoint(model: str | None = "m", steps: str | None = "2", **tensors:
         pack_latents({"video": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
     ],
 )
-def test_a_checkpoint_that_is_of_no_use_is_passed_over(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes
-) -> None:
+def test_unusable_checkpoint_is_ignored(store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     store.put_blocking(KEY, data, LATENTS_TYPE)
     state, began = resume(store)
     assert state.i == 0
@@ -116,7 +114,7 @@ def test_a_checkpoint_that_is_of_no_use_is_passed_over(
     assert "job starts over" in caplog.text
 
 
-def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
+def test_checkpoint_of_the_same_shape_and_model_is_used(store: ObjectStore) -> None:
     store.put_blocking(KEY, make_checkpoint(), LATENTS_TYPE)
     assert resume(store)[0].i == 2
     assert resume(store, tokens=7)[0].i == 0
@@ -127,10 +125,10 @@ def down(*_: object) -> None:
     raise PermissionError("/srv/objects")
 
 
-def test_a_store_out_of_reach_costs_checkpoints_alone(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_only_loses_checkpoints(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "put_blocking", down)
     monkeypatch.setattr(store, "get_blocking", down)
-    state, checkpoints = a_state(), VideoCheckpoints(store, "m")
+    state, checkpoints = make_state(), VideoCheckpoints(store, "m")
     assert checkpoints.read(KEY) is None
     for _ in range(2):
         step(state)
@@ -139,7 +137,7 @@ def test_a_store_out_of_reach_costs_checkpoints_alone(store: ObjectStore, monkey
     assert state.i == 2
 
 
-def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_do_not_wait_for_checkpoints(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     began, go_on = threading.Event(), threading.Event()
     put = store.put_blocking
 
@@ -149,7 +147,7 @@ def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, m
         put(*arguments)
 
     monkeypatch.setattr(store, "put_blocking", slow)
-    state, checkpoints = a_state(), VideoCheckpoints(store, "m")
+    state, checkpoints = make_state(), VideoCheckpoints(store, "m")
     step(state)
     first = state.video.x
     checkpoints.keep(state)
@@ -167,7 +165,7 @@ def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, m
     assert resume(store)[0].i == 3
 
 
-def test_latents_and_metadata_come_back_as_they_were() -> None:
+def test_latents_and_metadata_are_unpacked_unchanged() -> None:
     with torch.inference_mode():
         tensors = {"video": torch.randn(1, 8, 4), "audio": torch.randn(1, 3, 5).transpose(1, 2)}
     metadata = {"model": "a/b \N{SNOWMAN}", "steps": "3"}
@@ -181,13 +179,13 @@ WHOLE = pack_latents({"x": torch.ones(4)}, {"model": "m"})
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\xff" * 64, WHOLE[:-1], WHOLE[:20], save({"x": torch.ones(4)})])
-def test_what_is_broken_or_says_nothing_is_refused(data: bytes) -> None:
+def test_broken_latents_are_rejected(data: bytes) -> None:
     with pytest.raises(BrokenLatentsError):
         unpack_latents(data)
 
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
-def test_any_wrong_byte_is_refused_or_read(place: int, value: int) -> None:
+def test_any_wrong_byte_is_rejected_or_read(place: int, value: int) -> None:
     data = bytearray(WHOLE)
     data[place] = value
     try:
@@ -223,7 +221,7 @@ def assert_no_files(temporary: Path) -> None:
     assert [child for child in psutil.Process().children() if "ffmpeg" in child.name()] == []
 
 
-def test_a_video_is_written_part_by_part(temporary: Path) -> None:
+def test_video_is_written_in_parts(temporary: Path) -> None:
     export = begin_export(parts(3, 2, 4), 9)
     for count in range(3):
         assert export.done == count
@@ -236,16 +234,16 @@ def test_a_video_is_written_part_by_part(temporary: Path) -> None:
     assert_no_files(temporary)
 
 
-def test_the_frames_that_are_moderated_are_kept(temporary: Path) -> None:
+def test_export_keeps_frames_for_moderation(temporary: Path) -> None:
     export = begin_export(iter([np.full((15, SIZE[1], SIZE[0], 3), shade, np.uint8) for shade in (7, 90, 200)]), 45)
     for _ in range(3):
         export.advance()
     assert [frame.shape for frame in export.samples] == [(SIZE[1], SIZE[0], 3)] * 3
-    assert [int(frame.mean()) for frame in export.samples] == [7, 90, 200], "the first, one a second, the last"
+    assert [int(frame.mean()) for frame in export.samples] == [7, 90, 200], "the first, one a second, and the last"
     export.close()
 
 
-def test_what_nobody_holds_is_gone(temporary: Path) -> None:
+def test_unreferenced_export_leaves_nothing(temporary: Path) -> None:
     export = begin_export(parts(3, 2), 5)
     export.advance()
     assert any("ffmpeg" in child.name() for child in psutil.Process().children())
@@ -254,7 +252,7 @@ def test_what_nobody_holds_is_gone(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, count: int) -> None:
+def test_export_can_be_closed_at_any_time(temporary: Path, count: int) -> None:
     export = begin_export(parts(3, 2), 5)
     for _ in range(count):
         export.advance()
@@ -263,7 +261,7 @@ def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, count:
     assert_no_files(temporary)
 
 
-def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
+def test_failed_part_is_not_counted(temporary: Path) -> None:
     def broken() -> Iterator[Pixels]:
         yield from parts(3)
         raise MemoryError
@@ -277,7 +275,7 @@ def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
     assert_no_files(temporary)
 
 
-def test_a_folder_that_nobody_came_to_own_is_gone(temporary: Path) -> None:
+def test_folder_of_a_failed_export_is_deleted(temporary: Path) -> None:
     with pytest.raises(ValueError, match="no video"):
         begin_export(parts(1), 0)
     assert_no_files(temporary)

@@ -1,4 +1,4 @@
-"""Loads on a server of which it is known what it does, in this process and in processes of their own."""
+"""Loads on a scripted server, sent from this process and from several."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def target(base_url: str = "http://127.0.0.1:9", **changes: Any) -> Target:
 async def ends(adapter: str, *acts: Act) -> tuple[ScriptedServer, list[Outcome]]:
     server, outcomes = ScriptedServer(*acts), list[Outcome]()
     with serving(server.app) as base_url:
-        for request in requests(*[0.0] * len(acts)):  # one after the other, so that the server takes them in order
+        for request in requests(*[0.0] * len(acts)):  # one by one, so that the server gets them in order
             outcomes += (await generate(target(base_url, adapter=adapter), WorkerLoad([request])))[0]
     return server, outcomes
 
 
-async def test_the_dialect_tells_every_end_from_the_others() -> None:
+async def test_gen_adapter_classifies_every_outcome() -> None:
     acts: tuple[Act, ...] = ("serve", "refuse", "break", "fail", "moderate", "no id", "no json", "no result")
     server, outcomes = await ends("gen", *acts)
     assert [(one.end, one.reason) for one in outcomes] == [
@@ -67,7 +67,7 @@ async def test_the_dialect_tells_every_end_from_the_others() -> None:
     assert {headers["x-key"] for headers in (*server.headers, *server.poll_headers)} == {"key of a"}
 
 
-async def test_openai_images_are_images_or_no_result() -> None:
+async def test_openai_adapter_classifies_every_outcome() -> None:
     server, outcomes = await ends("openai", "serve", "refuse", "no id", "no json", "no result")
     assert [(one.end, one.reason) for one in outcomes] == [
         ("served", ""),
@@ -84,19 +84,19 @@ async def test_openai_images_are_images_or_no_result() -> None:
 @pytest.mark.parametrize(
     ("shape", "message"), [(Shape(references=1), "references can't be sent"), (Shape(seconds=5), "makes no videos")]
 )
-def test_what_cannot_be_sent_is_told_before_anything_is(shape: Shape, message: str) -> None:
+def test_unsupported_shape_is_rejected_before_sending(shape: Shape, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepare_adapter(target(adapter="openai"), WorkerLoad(requests(0.0, shape=shape)).kinds)
 
 
-async def test_an_accepted_task_that_never_ends_is_lost_and_a_server_that_is_not_there_fails() -> None:
+async def test_endless_task_is_lost_and_missing_server_fails() -> None:
     with serving(ScriptedServer("forget").app) as base_url:
         [lost], _ = await generate(target(base_url, limit=0.3), WorkerLoad(requests(0.0)))
     [failed], _ = await generate(target(), WorkerLoad(requests(0.0)))
     assert (lost.end, lost.reason, failed.end, failed.reason) == ("lost", "never seen to end", "failed", "ConnectError")
 
 
-async def test_an_open_loop_never_waits_for_answers_and_ends_when_told() -> None:
+async def test_open_loop_sends_without_waiting() -> None:
     stop = asyncio.Event()
     with serving(ScriptedServer("forget").app) as base_url:
         sending = asyncio.create_task(
@@ -108,18 +108,18 @@ async def test_an_open_loop_never_waits_for_answers_and_ends_when_told() -> None
     assert [(one.number, one.end) for one in outcomes] == [(0, "interrupted"), (1, "interrupted")]
 
 
-async def test_a_closed_loop_has_so_many_on_their_way() -> None:
+async def test_closed_loop_keeps_its_concurrency() -> None:
     server = ScriptedServer("serve", "refuse")
     with serving(server.app) as base_url:
         [worker] = WorkerLoad.split(LOAD.closed_loop(3, 20), 1)
         outcomes, _ = await generate(target(base_url), worker)
     assert [one.number for one in outcomes] == list(range(20))
     moments = sorted([(one.sent or 0, 1) for one in outcomes] + [(one.final or one.sent or 0, -1) for one in outcomes])
-    in_flight, most = 0, 0
+    in_flight, highest = 0, 0
     for _, change in moments:
         in_flight += change
-        most = max(most, in_flight)
-    assert most <= 3
+        highest = max(highest, in_flight)
+    assert highest <= 3
     with serving(server.app) as base_url:
         timed, _ = await generate(target(base_url), WorkerLoad(requests(0, 0), concurrency=2, seconds=0.5, total=2))
     assert len(timed) > 4
@@ -127,7 +127,7 @@ async def test_a_closed_loop_has_so_many_on_their_way() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_every_request_is_sent_once_by_one_of_the_processes(processes: int) -> None:
+def test_processes_send_every_request_once(processes: int) -> None:
     server, plan, numbers = ScriptedServer("serve", "refuse", "serve", "fail"), LOAD.at(40), list[int]()
     with serving(server.app) as base_url:
         result = run(target(base_url), plan, processes, lambda outcome: numbers.append(outcome.number))
@@ -140,7 +140,7 @@ def test_every_request_is_sent_once_by_one_of_the_processes(processes: int) -> N
     assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in result.outcomes)  # never early
 
 
-def test_ctrl_c_ends_it_with_what_there_is() -> None:
+def test_ctrl_c_keeps_the_results_so_far() -> None:
     pressed = threading.Event()
 
     def press(_: object) -> None:
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_it_with_what_there_is() -> None:
     assert len(endless.worker_stats) == 2
 
 
-def test_a_process_that_dies_is_no_quiet_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_process_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gen_serve_bench.generator._send", os.abort)
     with pytest.raises(GeneratorFailed, match="ended before its share was done"):
         run(target(), LOAD.at(1))

@@ -55,28 +55,28 @@ CALM = WorkerStats(cpu=0.2, loop_lag=[0.001] * 100)
 SOME = Mix(endpoints=[Endpoint(endpoint="quick"), Endpoint(endpoint="slow", steps=[4, 8])])
 
 
-def test_quantiles_are_interpolated_between_neighbours() -> None:
+def test_percentiles_are_interpolated() -> None:
     percentiles = Percentiles.from_values([float(n) for n in range(100, -1, -1)])
     assert percentiles is not None
     assert percentiles.as_json() == {"n": 101, "p50": 50, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9, "max": 100}
     assert Percentiles.from_values([]) is None
 
 
-def test_goodput_and_attainment_count_what_came_in_time_of_all_that_was_asked() -> None:
+def test_goodput_and_attainment_count_all_requests() -> None:
     assert (SUMMARY["goodput_per_s"], SUMMARY["requests"]) == (2 / 4, 7)
     assert SUMMARY["attainment"] == pytest.approx(2 / 6, abs=1e-4)  # refused, failed and lost ones included
     assert SUMMARY["ends"] == {"served": 3, "refused": 1, "failed": 1, "lost": 1, "interrupted": 1}
     assert (SUMMARY["refusals"], SUMMARY["failures"]) == ({"HTTP 429": 1}, {"Error": 1})
 
 
-def test_throughput_counts_what_came_in_the_window_whenever_it_was_asked_for() -> None:
+def test_throughput_counts_results_in_the_window() -> None:
     assert (SUMMARY["throughput_per_s"], SUMMARY["megapixel_steps_per_s"]) == (3 / 4, 2 * 3 / 4)
     unknown = summarize([*RUN, served_outcome(1.2, 1.0, shape=Shape())], Window(1.0, 5.0), {"all": 1.0})
     assert (unknown["megapixel_steps_per_s"], unknown["fairness"]["counted_in"]) == (None, "results")
     assert list(unknown["kinds"]) == ["gen-any, 1000x500, 4 steps", "gen-any, as the server chooses"]
 
 
-def test_times_are_taken_where_a_request_got_so_far() -> None:
+def test_times_count_requests_that_reached_the_stage() -> None:
     assert SUMMARY["acknowledgement"]["n"] == 5
     assert SUMMARY["queue_wait"]["p50"] == pytest.approx(0.2)
     assert SUMMARY["service_time"]["max"] == pytest.approx(5.6)
@@ -84,7 +84,7 @@ def test_times_are_taken_where_a_request_got_so_far() -> None:
     assert SUMMARY["polls_per_task"] == pytest.approx((3 * 3 + 1 + 8) / 5)
 
 
-def test_jains_index_is_one_where_all_have_the_same_and_a_share_where_one_has_all() -> None:
+def test_jains_index() -> None:
     assert (jain([2, 2, 2]), jain([5, 0, 0, 0]), jain([0, 0])) == (1, 0.25, None)
     large = Shape(Size(1000, 1000), steps=4)
     run = [
@@ -107,14 +107,14 @@ def test_jains_index_is_one_where_all_have_the_same_and_a_share_where_one_has_al
         (0.0, WorkerStats(0.2, [0.3] * 9), "1 of 100 event loop wake-ups was 0.300 s late or later"),
     ],
 )
-def test_each_way_in_which_the_generator_falls_behind_is_told(late: float, sample: WorkerStats, message: str) -> None:
+def test_slow_generator_is_reported(late: float, sample: WorkerStats, message: str) -> None:
     outcomes = [served_outcome(n, 1.0, sent=n + late) for n in range(100)]
     [limit] = health(outcomes, [CALM, sample])["limits"]
     assert limit.startswith(message)
     assert health([served_outcome(n, 1.0) for n in range(100)], [CALM])["limits"] == []
 
 
-def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> None:
+def test_solo_latency_skips_the_first_request() -> None:
     def send(request: LoadRequest) -> Outcome:
         return served_outcome(0, 60 if request.number == 0 else request.number)
 
@@ -128,7 +128,7 @@ def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> Non
             Objective.parse(text)
 
 
-def test_thresholds_name_what_crossed_them() -> None:
+def test_violated_threshold_is_named() -> None:
     run = make_measured(refuse=10)
     assert set(run.metrics) == set(METRICS)
     assert Threshold.parse("attainment < 0.5").violation(run.metrics) is None
@@ -142,7 +142,7 @@ def test_thresholds_name_what_crossed_them() -> None:
             Threshold.parse(text)
 
 
-def test_rows_are_kept_as_json_and_as_csv(tmp_path: Path) -> None:
+def test_rows_are_written_as_json_and_csv(tmp_path: Path) -> None:
     run = make_measured(refuse=10)
     run.write(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
@@ -158,7 +158,7 @@ def charts(page: str) -> list[ET.Element]:
     return [ET.fromstring(base64.b64decode(svg)) for svg in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)]
 
 
-def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
+def test_run_page_is_self_contained_and_escaped() -> None:
     page = run_page(make_measured(refuse=10))
     assert "<script" not in page
     assert not re.search(r"(src|href|url\()\s*=?\s*[\"'(]?\s*(https?:)?//", page)
@@ -166,7 +166,7 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert "refused: HTTP 429" in page
     assert "the generator was the bottleneck" not in page
     assert "<b>loud</b>" not in page
-    assert "&lt;b&gt;loud&lt;/b&gt;" in page, "names of others are text"
+    assert "&lt;b&gt;loud&lt;/b&gt;" in page, "names must be escaped"
     late = run_page(make_measured(lag=0.2))
     assert late.index("the generator was the bottleneck") < late.index("within the objective")
     nothing = make_measured()
@@ -174,7 +174,7 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert len(charts(run_page(nothing))) == 3
 
 
-def test_a_sweep_shows_its_rates() -> None:
+def test_sweep_page_shows_its_rates() -> None:
     sweep = Sweep([make_measured(rate=5), make_measured(rate=2)], ["a note"])
     page = sweep_page(sweep)
     assert len(charts(page)) == 3
@@ -203,7 +203,7 @@ def test_poisson_arrivals_have_the_mean_rate_and_exponential_gaps() -> None:
 @pytest.mark.parametrize(
     ("pattern", "peak", "period", "busiest"), [("bursts", 4, 40, (0, 10)), ("diurnal", 1.8, 40, (15, 25))]
 )
-def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period: float, busiest: Any) -> None:
+def test_bursts_and_diurnal_arrivals_keep_the_mean(pattern: Pattern, peak: float, period: float, busiest: Any) -> None:
     moments = schedule(pattern, rate=5, duration=4000, seed=1, peak=peak, period=period)
     assert moments == sorted(moments)
     assert len(moments) / 4000 == pytest.approx(5, rel=0.05)
@@ -220,12 +220,12 @@ def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period
         ({"pattern": "bursts", "peak": 1}, "the peak should be above 1"),
     ],
 )
-def test_what_is_no_pattern_is_refused(words: dict[str, Any], message: str) -> None:
+def test_invalid_arrivals_are_rejected(words: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         schedule(**{"pattern": "poisson", "rate": 1.0, "duration": 10.0, **words})
 
 
-def test_the_mix_that_ships_is_one(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shipped_mix_is_valid(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = (repository / "configs/load.yaml").read_text()
     (tmp_path / "load.yaml").write_text(text.replace("\n# tenants:", "\ntenants:").replace("\n#   ", "\n  "))
     (tmp_path / "paid.key").write_text("of paid\n")
@@ -237,7 +237,7 @@ def test_the_mix_that_ships_is_one(repository: Path, monkeypatch: pytest.MonkeyP
     assert {each.prompt for each in load_mix(tmp_path / "mix.yaml").requests([0.0] * 20)} == {"one", "two"}
 
 
-def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
+def test_requests_follow_the_weights() -> None:
     mix = Mix(
         endpoints=[
             Endpoint(endpoint="often", weight=3, sizes=[Size(64, 64), Size(128, 64)], steps=[2, 4]),
@@ -264,13 +264,13 @@ def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
         ("prompts: nowhere.txt", "prompts: No such file or directory: "),
     ],
 )
-def test_mistakes_are_named_by_their_field(tmp_path: Path, text: str, message: str) -> None:
+def test_mix_errors_name_the_field(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mix.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_mix(tmp_path / "mix.yaml")
 
 
-def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path: Path) -> None:
+def test_replay_has_the_recorded_requests(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace.jsonl", reversed(RECORDED))
     requests = read_trace(tmp_path / "trace.jsonl")
     assert requests == RECORDED
@@ -288,7 +288,7 @@ def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path
         replay(RECORDED, Mix(), "", speed=1, warm_up=10, seed=0)
 
 
-def test_a_trace_that_is_none_is_told(tmp_path: Path) -> None:
+def test_invalid_trace_is_rejected(tmp_path: Path) -> None:
     for line, message in (("nonsense", "line 1: the line: Invalid JSON"), ("", "holds no requests")):
         (tmp_path / "trace.jsonl").write_text(line)
         with pytest.raises(ValueError, match=message):
@@ -316,11 +316,11 @@ SHAPES = {
     "gen-tools/deblur-v1": ("deblur", Shape(Size(256, 128), references=1)),
     "gen-3-video": ("video", Shape(Size(1280, 704), steps=8, references=2, seconds=5)),
 }
-"""With the names of their models."""
+"""Endpoints with their request models and shapes."""
 
 
 @pytest.mark.parametrize("endpoint", SHAPES)
-def test_every_endpoint_takes_what_is_sent_and_knows_all_of_it(endpoint: str) -> None:
+def test_generated_body_is_valid_for_its_endpoint(endpoint: str) -> None:
     name, shape = SHAPES[endpoint]
     body = request_body(request(endpoint, shape))
     parsed = REQUESTS[name].model_validate(body)
@@ -328,7 +328,7 @@ def test_every_endpoint_takes_what_is_sent_and_knows_all_of_it(endpoint: str) ->
     assert name == "video" or set(body) <= field_names
 
 
-def test_bodies_follow_from_shapes() -> None:
+def test_shape_determines_the_body() -> None:
     video = request_body(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
     assert (video["mode"], video["aspect_ratio"], video["resolution"], video["draft"]) == ("t2v", "9:16", "hd", False)
     fill = request_body(request("gen-pro-1.0-fill", Shape(Size(256, 128))))
@@ -340,7 +340,7 @@ def test_bodies_follow_from_shapes() -> None:
     assert [image_size(each) for each in request_body(request("gen-any", Shape(references=2)))["images"]] == [
         (96, 64)
     ] * 2
-    assert request_body(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2, "further fields go first"
+    assert request_body(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2, "further fields win"
     tuned = request("gen-pro-finetuned", Shape(tuned=True))
     assert (request_path(tuned), "finetune_id" in request_body(tuned)) == ("/v1/gen-pro", False)
     assert (request_path(tuned, "ft_1"), request_body(tuned, "ft_1")["finetune_id"]) == (

@@ -1,4 +1,4 @@
-"""What of people's prompts the bundled checkpoints get to read."""
+"""Normalization of prompts for the bundled checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deployments.bundled.grammar import image, items, read, words
 
 HOSTILE = 100_000
-"""Characters; more than any prompt may have."""
+"""Characters, more than a prompt may have."""
 
 
 def read_sentence(prompt: str, images: int = 0) -> str:
@@ -29,7 +29,7 @@ def read_sentence(prompt: str, images: int = 0) -> str:
         ("a r\u00aded star, redish", "a red star ,"),
         ("2 stars", "two star"),
         ("image two, <ref_image_0>", "image 2 , image 1"),
-        # One letter wrong, missing, too many, or swapped with its neighbour; not in short words, and never the first.
+        # One letter is wrong, missing, extra or swapped, not the first one and not in short words.
         ("cirkle circl circcle cicrle", "circle circle circle circle"),
         ("sta tircle", ""),
         ("hello, please, draw me a nice star, s'il vous plaît", "a star ,"),
@@ -37,14 +37,14 @@ def read_sentence(prompt: str, images: int = 0) -> str:
         ("кошка ??", ""),
     ],
 )
-def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
+def test_words_are_mapped_to_known_ones(prompt: str, known: str) -> None:
     assert " ".join(words.normalize(prompt)) == known
 
 
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        # As it was learnt.
+        # The form of the training data.
         ("a small red star in the top left on a dark blue background", None),
         ("a red circle on the left and a blue square on the right on a white background", None),
         ("a large pink heart on a gradient background from white to light blue from left to right", None),
@@ -53,13 +53,13 @@ def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
         ('draw(shape="square", color="cyan", size="large")', "a large cyan square"),
         ("On blue, top left: a moon, yellow", "a yellow moon in the top left on a blue background"),
         ("white star. green background. star goes bottom middle.", "a white star at the bottom on a green background"),
-        # Several things, and counts.
+        # Several shapes, and counts.
         ("triangle brown left square pink right", "a brown triangle on the left and a pink square on the right"),
         ("a circle and a moon, both large", "a large red circle on the left and a large orange moon on the right"),
         ("a star above a blue circle", "a red star at the top and a blue circle at the bottom"),
         ("two red hearts at the top", "a red heart at the top and a red heart in the top left"),
         ("moons x3 gray", "a gray moon at the top, a gray moon in the bottom left and a gray moon in the bottom right"),
-        # What isn't there, and what is behind everything.
+        # Negations and backgrounds.
         ("ein roter Stern ohne Mond", "a red star"),
         ("just a gray background, nothing on it", "a gray background"),
         ("red heart, sky blue behind it", "a red heart on a light blue background"),
@@ -69,17 +69,17 @@ def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
             "red moon, fade from blue on the right to pink on the left",
             "a red moon on a gradient background from pink to blue from left to right",
         ),
-        # What has to be chosen.
+        # Contradictions.
         ("a star", "a star"),
         ("white star", "a white star on a black background"),
         ("something purple", "a purple circle"),
     ],
 )
-def test_an_image_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
+def test_image_prompt_is_normalized(prompt: str, said: str | None) -> None:
     assert read_sentence(prompt) == (said or prompt)
 
 
-def test_things_are_told_in_any_order() -> None:
+def test_order_of_shapes_does_not_matter() -> None:
     parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
     drawings = [image.read(items.parse(words.normalize(", ".join(order)))) for order in permutations(parts)]
     assert len({frozenset(one.things) for one in drawings if one}) == 1
@@ -110,7 +110,7 @@ def test_things_are_told_in_any_order() -> None:
         ("remove the moon beside the star", "remove the moon"),
     ],
 )  # fmt: skip
-def test_changes_are_asked_for_as_they_were_learnt(prompt: str, said: str) -> None:
+def test_edit_prompt_is_normalized(prompt: str, said: str) -> None:
     assert read_sentence(prompt, 1) == said
 
 
@@ -128,31 +128,31 @@ def test_changes_are_asked_for_as_they_were_learnt(prompt: str, said: str) -> No
         ("image 2 and a picture background", "image 1 on the background of image 2"),
     ],
 )  # fmt: skip
-def test_what_comes_from_where_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
+def test_prompt_with_two_images_is_normalized(prompt: str, said: str | None) -> None:
     assert read_sentence(prompt, 2) == (said or prompt)
 
 
-def test_words_that_say_nothing_are_named_once() -> None:
+def test_unknown_words_are_listed_once() -> None:
     assert words.find_unknown("A Lighthouse, a CRIMSON star and a lighthouse; cat") == ["lighthouse", "cat"]
     assert words.find_unknown("two crimson discs on navy") == []
 
 
-def test_what_stands_beside_the_prompt_says_where_things_are() -> None:
+def test_placed_prompt_gets_no_places() -> None:
     assert read("STAR red, bg blue", 0, placed=True) == "star red, background blue"
 
 
-def test_words_that_a_tuned_model_may_have_learnt_stay() -> None:
+def test_unknown_words_stay_for_adapters() -> None:
     assert read("zorb, a STAR", 0, tuned=True) == "zorb, a star"
 
 
-def test_a_region_table_stays_as_it_is() -> None:
+def test_layout_table_is_unchanged() -> None:
     table = '[{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]'
     assert read_sentence(f"background blue {table}") == f"background blue {table}"
 
 
 @pytest.mark.parametrize("prompt", ["p", "кошка", "!!!", "cat, dog", " ", ""])
 @pytest.mark.parametrize("images", [0, 1, 2, 3])
-def test_something_is_left_to_read_of_unknown_words_alone(prompt: str, images: int) -> None:
+def test_prompt_of_unknown_words_becomes_a_space(prompt: str, images: int) -> None:
     assert read_sentence(prompt, images) == " "
 
 
@@ -161,13 +161,13 @@ _LISTED = sorted({*words._KNOWN, *words._MEANINGS})
 
 @given(st.lists(st.sampled_from([*_LISTED, ",", ".", "cat", "7", "image 1"]), max_size=25).map(" ".join),
        st.integers(0, 2))  # fmt: skip
-def test_whatever_is_said_is_put_in_known_words(prompt: str, images: int) -> None:
+def test_normalized_prompt_has_only_known_words(prompt: str, images: int) -> None:
     said = read_sentence(prompt, images)
     assert {word.strip(",") for word in said.split() if word.strip(",").isalpha()} <= words._KNOWN
 
 
 @given(st.text(max_size=200), st.integers(0, 2))
-def test_any_text_can_be_read(text: str, images: int) -> None:
+def test_any_text_is_normalized_without_error(text: str, images: int) -> None:
     read_sentence(text, images)
 
 
@@ -187,8 +187,8 @@ def test_any_text_can_be_read(text: str, images: int) -> None:
         lambda n: "\ud800 " * (n // 2),
     ],
 )
-def test_hostile_text_takes_no_time(make: Callable[[int], str]) -> None:
-    """Twice as much takes twice as long, and not four times: what is quadratic takes minutes here."""
+def test_hostile_text_takes_linear_time(make: Callable[[int], str]) -> None:
+    """Quadratic time would take minutes."""
     prompt, began = make(HOSTILE), time.process_time()
     for images in (0, 1, 2):
         read_sentence(prompt, images)

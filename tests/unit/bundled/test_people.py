@@ -1,7 +1,7 @@
-"""What people type is drawn as they mean it, by the checkpoint that `make run` begins with.
+"""The default checkpoint draws the prompts of people.
 
-`people.txt` was written by hand by three people who had not seen how the checkpoints were taught; the twenty prompts to
-try are those of deployments/bundled/README.md. Some are images in symbols or code, and nobody reads these.
+Three people who had not seen the training data wrote `people.txt` by hand. The twenty prompts to try are those of
+deployments/bundled/README.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deployments.families.step import step
 CASES = read(Path(__file__).with_name("people.txt"))
 TOGETHER, STEPS = 8, 16
 CANVASES = ((128, 128), (224, 128), (128, 224))
-"""Of the size that the checkpoint renders at."""
+"""Canvases with the checkpoint's render side."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def draw(family: Family, cases: Sequence[PromptCase]) -> Iterator[Pixels]:
 
 
 def request(case: PromptCase) -> PreparedRequest:
-    """On the first canvas that has room for all of it."""
+    """Returns a request on the first canvas with room for all shapes."""
     scenes = (*case.references, case.expected)
     fitting = [size for size in CANVASES if all(fits(scene, *size) for scene in scenes)]
     width, height = (fitting or CANVASES)[0]
@@ -64,20 +64,20 @@ def fits(scene: ShapeScene, width: int, height: int) -> bool:
     return sum((box.mask(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
 
 
-def test_the_page_lists_the_prompts_to_try(repository: Path) -> None:
+def test_readme_lists_the_prompts_to_try(repository: Path) -> None:
     listed = re.findall(r"^\d+\. `(.+)`$", (repository / "deployments/bundled/README.md").read_text(), re.MULTILINE)
     assert listed == [case.prompt for case in CASES["twenty to try"]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("heading", "least"),
+    ("heading", "minimum"),
     [
         *(("twenty to try", 1.0), ("one thing", 0.9), ("two things", 0.8)),
         *(("counts", 0.75), ("edits", 0.65), ("two pictures", 0.65)),
     ],
 )
-def test_what_people_type_is_drawn_as_they_mean_it(family: Family, heading: str, least: float) -> None:
+def test_images_show_the_prompts(family: Family, heading: str, minimum: float) -> None:
     cases = CASES[heading]
     images = draw(family, cases)
     wrong = {
@@ -85,4 +85,4 @@ def test_what_people_type_is_drawn_as_they_mean_it(family: Family, heading: str,
         for each, image in zip(cases, images, strict=True)
         if (faults := each.expected.faults(image))
     }
-    assert len(wrong) <= (1 - least) * len(cases), wrong
+    assert len(wrong) <= (1 - minimum) * len(cases), wrong

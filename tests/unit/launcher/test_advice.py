@@ -1,4 +1,4 @@
-"""Advice on failed starts: each cause has its own."""
+"""Advice on failed starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAProxy itself, on the configuration that Ray writes for it, with the changes; before a stand-in for a replica."""
+"""HAProxy with Ray's configuration and the service's changes, before a fake replica."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 60
 LIMITS = ProxyLimits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
 SLOWER_S = 2.5
-"""More than any limit but that of an answer."""
+"""Seconds above every limit except that of a response."""
 ADDRESS = "127.0.0.9"
-"""Where clients are served; Ray is told of another one."""
+"""Address for clients; Ray's configuration has another."""
 
 
-class Replica(BaseHTTPRequestHandler):
-    """Tells what it was asked; with `/later` after a while."""
+class EchoReplica(BaseHTTPRequestHandler):
+    """A fake replica that echoes requests, `/later` after a while."""
 
     protocol_version = "HTTP/1.1"
     requests: list[str]
@@ -74,14 +74,14 @@ class Proxy:
     def connect(self) -> socket.socket:
         return socket.create_connection((ADDRESS, self.port), timeout=PATIENCE_S)
 
-    def ask(self, request: bytes) -> Answer:
+    def ask(self, request: bytes) -> ProxyAnswer:
         with self.connect() as connection:
             connection.sendall(request)
             return read_answer(connection)
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProxyAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -94,8 +94,8 @@ class Answer:
         return content["detail"]
 
 
-def read_answer(connection: socket.socket) -> Answer:
-    """The next answer; its connection is closed, where the proxy doesn't keep it."""
+def read_answer(connection: socket.socket) -> ProxyAnswer:
+    """Reads the next response from a connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = connection.recv(65536)
@@ -106,12 +106,12 @@ def read_answer(connection: socket.socket) -> Answer:
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     while len(body) < int(headers.get("content-length", 0)):
         body += connection.recv(65536)
-    return Answer(int(first.split()[1]), headers, body)
+    return ProxyAnswer(int(first.split()[1]), headers, body)
 
 
 @contextmanager
 def replica() -> Iterator[tuple[int, list[str]]]:
-    handler = type("Replica", (Replica,), {"requests": []})
+    handler = type("EchoReplica", (EchoReplica,), {"requests": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -123,7 +123,7 @@ def replica() -> Iterator[tuple[int, list[str]]]:
 
 
 def write_with_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
-    """Ray writes its configuration for HAProxy to `file`."""
+    """Writes Ray's configuration for HAProxy to `file`."""
     config = HAProxyConfig(
         socket_path=str(file.with_name("admin.sock")),
         enable_hap_optimization=False,
@@ -140,14 +140,16 @@ def write_with_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
 
 @contextmanager
 def start_proxy(folder: Path, replica_port: int | None, requests: list[str]) -> Iterator[Proxy]:
-    """The proxy before one replica, or as it starts: without an application."""
+    """Starts the proxy before one replica, or without an application."""
     file = folder / "haproxy.cfg"
     config = write_with_ray(file, replica_port)
     proxy_start.write_errors(folder)
     file.write_text(rewrite_config(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
     checked = subprocess.run([get_haproxy_binary(), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     complaints = [line for line in checked.stderr.splitlines() if "[NOTICE]" not in line]
-    assert [line for line in complaints if "no log address" not in line] == [], "that one is about Ray's own part"
+    assert [line for line in complaints if "no log address" not in line] == [], (
+        "the other warning is about Ray's own part"
+    )
     process = subprocess.Popen([get_haproxy_binary(), "-db", "-f", str(file)])
     try:
         give_up = time.monotonic() + PATIENCE_S
@@ -173,13 +175,13 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """This process may have as many open files as it is allowed to have."""
-    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most < 16_000:
-        pytest.skip("too few open files are allowed here")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raises this process's limit of open files to the maximum."""
+    before, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if maximum < 16_000:
+        pytest.skip("the limit of open files is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before, maximum))
 
 
 def test_requests_reach_a_replica(proxy: Proxy) -> None:
@@ -187,19 +189,19 @@ def test_requests_reach_a_replica(proxy: Proxy) -> None:
     large = 2**20
     request = b"POST /some HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % large + bytes(large)
     assert proxy.ask(request).body == b"POST /some %d" % large
-    assert proxy.ask(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /later 0", "a long poll is waited for"
+    assert proxy.ask(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /later 0", "a long poll must not time out"
 
 
 @pytest.mark.parametrize("replica_port", [None, free_port()], ids=["no application", "no replica"])
 def test_proxy_without_replicas_answers_503(tmp_path: Path, replica_port: int | None) -> None:
     with start_proxy(tmp_path, replica_port, []) as proxy:
         answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600, "only its owner controls it"
+        assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600, "others could control the proxy"
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert "try again" in answer.detail
     lines = (tmp_path / "haproxy.cfg").read_text().splitlines()
     frontend = lines[lines.index("frontend http_frontend") :]
-    assert frontend[2] == "    http-request disable-l7-retry if !METH_GET", "what changes nothing may be sent again"
+    assert frontend[2] == "    http-request disable-l7-retry if !METH_GET", "only GET may be retried"
     assert replica_port is None or "    retry-on conn-failure empty-response" in lines
 
 
@@ -248,8 +250,8 @@ def test_slow_bytes_do_not_keep_a_connection(proxy: Proxy, partial_request: byte
                 break
             connection.sendall(b"x")
         else:
-            pytest.fail("it was kept")
-    assert not [request for request in proxy.requests if "/slow" in request], "no replica was bothered"
+            pytest.fail("the connection was kept")
+    assert not [request for request in proxy.requests if "/slow" in request], "a slow request reached a replica"
 
 
 def test_request_that_stops_gets_408(proxy: Proxy) -> None:
@@ -258,11 +260,11 @@ def test_request_that_stops_gets_408(proxy: Proxy) -> None:
     assert answer.status == 408
     assert "too slowly" in answer.detail
     with proxy.connect() as connection:
-        assert connection.recv(100) == b"", "without a request it is closed without a word"
+        assert connection.recv(100) == b"", "a connection without a request gets no response"
 
 
 def test_slow_connections_do_not_block_others(proxy: Proxy, many_files: None) -> None:
-    """More of them than Ray allows connections, 4096."""
+    """The test opens more slow connections than Ray's limit of 4096."""
     with ExitStack() as stack:
         for _ in range(4500):
             stack.enter_context(proxy.connect()).sendall(b"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n")
@@ -277,9 +279,9 @@ def test_one_key_can_not_fill_all_slots(proxy: Proxy, header: bytes) -> None:
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(proxy.connect()).sendall(post(header, b"a", 2**20) + bytes(2**16))
-        give_up = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while proxy.requests.count(f"POST /{header.decode()}") < 3:
-            assert time.monotonic() < give_up
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         answer = proxy.ask(post(b"more", b"a", 0))
         assert (answer.status, answer.headers["retry-after"]) == (429, "1")
@@ -293,7 +295,7 @@ def test_only_clients_are_served_beyond_loopback(proxy: Proxy) -> None:
     listening = {(c.laddr.ip, c.laddr.port) for c in proxy.process.net_connections("tcp") if c.status == "LISTEN"}
     assert (ADDRESS, proxy.port) in listening
     assert {ip for ip, port in listening if port != proxy.port} == {"127.0.0.1"}
-    assert len(listening) == 3, "clients, metrics, statistics"
+    assert len(listening) == 3, "ports of clients, metrics and statistics"
 
 
 def test_changed_template_of_ray_is_refused(tmp_path: Path) -> None:
@@ -309,7 +311,7 @@ def test_script_becomes_haproxy_with_all_arguments(tmp_path: Path, options: list
     port = write_with_ray(config, None).frontend_port
     command = [sys.executable, proxy_start.__file__, *options, "/bin/cat", "-n", "-f", str(config)]
     result = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-    assert "invalid option -- 'f'" in result.stderr, "cat got what was meant for the proxy"
+    assert "invalid option -- 'f'" in result.stderr
     assert f"bind {bound}:{port}\n" in config.read_text()
     head, _, body = (tmp_path / "502.http").read_bytes().decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 503 ")

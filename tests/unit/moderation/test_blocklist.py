@@ -42,7 +42,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("category", "text"), [(each, text) for each, texts in REFUSED.items() for text in texts])
-def test_every_category_can_be_reached(thresholds: Thresholds, category: str, text: str) -> None:
+def test_every_category_is_found(thresholds: Thresholds, category: str, text: str) -> None:
     assert category in thresholds.categories_over(score(text), USUAL)
     assert set(REFUSED) == set(CATEGORIES)
 
@@ -71,7 +71,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("text", HARMLESS.split("; "))
-def test_what_people_ask_for_every_day_passes(thresholds: Thresholds, text: str) -> None:
+def test_harmless_prompt_passes(thresholds: Thresholds, text: str) -> None:
     assert not thresholds.categories_over(score(text), USUAL)
 
 
@@ -79,23 +79,23 @@ def test_what_people_ask_for_every_day_passes(thresholds: Thresholds, text: str)
     "text",
     ["p0rn", "P.o.r.n", "a p o r n film", "ｐｏｒｎ", "po\u200brn", "n@ked_woman", "pоrn"],  # noqa: RUF001
 )
-def test_plain_disguises_are_undone(text: str) -> None:
+def test_disguised_words_are_found(text: str) -> None:
     assert score(text)["sexual content"] > 0.8
 
 
-def test_levels_tell_what_is_mild_from_what_is_not(thresholds: Thresholds) -> None:
+def test_tolerance_levels_separate_mild_words(thresholds: Thresholds) -> None:
     text = score("a knight with a bloody sword")
     assert [thresholds.categories_over(text, Tolerance(level)) for level in (0, 2)] == [["violence"], []]
     assert thresholds.categories_over(score("gore"), Tolerance(4)) == ["violence"]
 
 
-def test_a_harmless_phrase_covers_only_its_own_words() -> None:
+def test_harmless_phrase_covers_only_its_words() -> None:
     assert score("a killer whale") == {}
     assert score("a killer whale killing a man")["violence"] >= 0.8
 
 
 @pytest.mark.parametrize("text", ["erotic, 18yo", "erotic, a 113 year old", "nude, " + "a column, " * 20 + "children"])
-def test_only_minors_that_are_near_count(text: str) -> None:
+def test_distant_or_adult_ages_are_ignored(text: str) -> None:
     assert "child safety" not in score(text)
 
 
@@ -106,7 +106,7 @@ harmless: [boo radley]
 """
 
 
-def test_an_operators_own_list_is_added(tmp_path: Path) -> None:
+def test_operators_list_is_added(tmp_path: Path) -> None:
     lexicon = own(tmp_path, OWN)
     assert score("a porn film", lexicon)["sexual content"] >= 0.9
     for text in ("they booed", "b00!", "KÄSE", "とても悪口だ"):
@@ -124,19 +124,19 @@ def test_an_operators_own_list_is_added(tmp_path: Path) -> None:
         *("harmless: [it's]", "harmless: ['*']", "pairs: [{category: hate, score: 1, first: [boo]}]"),
     ],
 )
-def test_a_bad_list_is_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_list_is_rejected(tmp_path: Path, content: str) -> None:
     with pytest.raises(CheckpointError, match=r"own\.yaml can't be read as a list of words"):
         own(tmp_path, content)
 
 
-def test_a_list_must_be_there_and_may_be_empty(tmp_path: Path) -> None:
+def test_list_must_exist_and_may_be_empty(tmp_path: Path) -> None:
     assert score("gore", own(tmp_path, "")) == score("gore")
     with pytest.raises(CheckpointError):
         Lexicon(ClassifierSpec("lexicon", checkpoint=str(tmp_path / "nothing.yaml")))
 
 
 @pytest.mark.parametrize("unit", ["kill ", "child ", "how to make a ", "n u d e ", "x"])
-def test_hostile_texts_take_no_long_time(unit: str) -> None:
+def test_hostile_texts_are_scored_quickly(unit: str) -> None:
     began = time.thread_time()
     score((unit * 32_768)[:32_768])
     assert time.thread_time() - began < 5

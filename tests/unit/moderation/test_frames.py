@@ -13,7 +13,7 @@ from deployments.video.writer import FRAME_SIDE, MAX_SAMPLES, frame_indices
 
 
 def make_colour_video(*colours: str) -> bytes:
-    """A second of each."""
+    """Makes a video with one second of each colour."""
     parts = "".join(f"color={name}:s=128x96:d=1:r=10[{name}];" for name in colours)
     streams = "".join(f"[{name}]" for name in colours)
     return make_video(f"{parts}{streams}concat=n={len(colours)}")
@@ -23,7 +23,7 @@ def mean(image: Pixels) -> tuple[int, ...]:
     return tuple(round(float(value)) for value in image.mean((0, 1)))
 
 
-def test_a_video_is_looked_at_every_second() -> None:
+def test_video_is_sampled_every_second() -> None:
     frames = decode_images(make_colour_video("red", "lime", "blue", "white"), "results/video.mp4")
     assert all(image.shape == (96, 128, 3) for image in frames)
     means = [mean(image) for image in frames]
@@ -31,13 +31,13 @@ def test_a_video_is_looked_at_every_second() -> None:
     assert means == [pytest.approx(colour, abs=12) for colour in expected]
 
 
-def test_large_frames_come_small() -> None:
+def test_large_frames_are_shrunk() -> None:
     [frame] = decode_images(make_video("testsrc=s=640x360:d=0.04:r=25"), "video/mp4; codecs=avc1")
     assert frame.shape == (288, FRAME_SIDE, 3)
 
 
 @pytest.mark.parametrize("index_first", [True, False])
-def test_a_video_cut_short_is_not_moderated(index_first: bool) -> None:
+def test_truncated_video_is_unreadable(index_first: bool) -> None:
     options = ("-movflags", "+faststart") if index_first else ()
     data = make_video("testsrc=s=320x240:d=3:r=10", *options)
     for spoilt in (data[: int(len(data) * 0.95)], b"", b"no video"):
@@ -45,20 +45,20 @@ def test_a_video_cut_short_is_not_moderated(index_first: bool) -> None:
             decode_images(spoilt, "video/mp4")
 
 
-def test_a_video_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_video_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_colour_video("red")
     monkeypatch.setattr(frames, "_VIDEO_TIMEOUT_S", 0.0)
     with pytest.raises(UnreadableError, match="can't be read in 0 s"):
         decode_images(data, "video/mp4")
 
 
-def test_a_still_keeps_its_size() -> None:
+def test_image_keeps_its_size() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (700, 900, 3), np.uint8)
     [frame] = decode_images(encode_image(Image.fromarray(pixels), "PNG"), "image/png")
     assert np.array_equal(frame, pixels)
 
 
-def test_what_is_transparent_shows_white() -> None:
+def test_transparent_pixels_are_white() -> None:
     image = Image.new("RGBA", (4, 2), (255, 0, 0, 0))
     image.putpixel((0, 0), (255, 0, 0, 255))
     [frame] = decode_images(encode_image(image, "PNG"), "key.png")
@@ -66,13 +66,13 @@ def test_what_is_transparent_shows_white() -> None:
     assert (frame[1] == 255).all()
 
 
-def test_sixteen_bits_are_not_all_white() -> None:
+def test_sixteen_bit_image_is_scaled() -> None:
     values = np.linspace(0, 65535, 256 * 4).astype(np.uint16).reshape(4, 256)
     [frame] = decode_images(encode_image(Image.fromarray(values), "PNG"), "image/png")
     assert np.array_equal(frame[..., 1], values >> 8)
 
 
-def test_an_image_on_its_side_is_turned_upright() -> None:
+def test_exif_rotation_is_applied() -> None:
     image = Image.new("RGB", (40, 20))
     exif = image.getexif()
     exif[0x0112] = 6
@@ -80,7 +80,7 @@ def test_an_image_on_its_side_is_turned_upright() -> None:
 
 
 @pytest.mark.parametrize(("kind", "count"), [("GIF", 50), ("WEBP", 2), ("PNG", 2)])
-def test_animations_are_looked_at_from_first_to_last(kind: str, count: int) -> None:
+def test_animation_is_sampled_from_first_to_last(kind: str, count: int) -> None:
     first, *more = [Image.new("RGB", (600, 30), (0, 5 * index, 0)) for index in range(count)]
     frames = decode_images(encode_image(first, kind, save_all=True, append_images=more), f"image/{kind.lower()}")
     assert len(frames) == min(count, MAX_SAMPLES)
@@ -92,7 +92,7 @@ def test_animations_are_looked_at_from_first_to_last(kind: str, count: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_an_image_cut_short_is_not_moderated(kind: str) -> None:
+def test_truncated_image_is_unreadable(kind: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
     data = encode_image(Image.fromarray(pixels), kind)
     with pytest.raises(UnreadableError):
@@ -100,7 +100,7 @@ def test_an_image_cut_short_is_not_moderated(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["video/mp4", "VIDEO/MP4; codecs=avc1", "a/b/result.mp4", "B.MP4"])
-def test_videos_by_name(name: str) -> None:
+def test_video_is_recognized_by_name(name: str) -> None:
     assert is_video(name)
     assert not is_video(name.replace("video", "image").replace("VIDEO", "image").replace(".", "_"))
 
@@ -109,12 +109,12 @@ def test_videos_by_name(name: str) -> None:
     ("count", "expected"),
     [(1, [0]), (2, [0, 1]), (24, [0, 23]), (25, [0, 24]), (26, [0, 24, 25]), (60, [0, 24, 48, 59])],
 )
-def test_one_frame_a_second_and_the_last(count: int, expected: list[int]) -> None:
+def test_frame_indices_are_one_a_second_and_the_last(count: int, expected: list[int]) -> None:
     assert frame_indices(count) == expected
 
 
 @pytest.mark.parametrize("count", [746, 2880])
-def test_of_long_videos_frames_from_all_over_them(count: int) -> None:
+def test_long_video_is_sampled_evenly(count: int) -> None:
     indices = frame_indices(count)
     assert len(indices) == MAX_SAMPLES
     assert (indices[0], indices[-1]) == (0, count - 1)
@@ -122,7 +122,7 @@ def test_of_long_videos_frames_from_all_over_them(count: int) -> None:
     assert gaps.max() - gaps.min() <= 1
 
 
-def test_a_video_that_is_too_long_is_not_moderated_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_video_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_MAX_VIDEO_S", 1.0)
     assert decode_images(make_colour_video("red"), "video/mp4")
     with pytest.raises(UnreadableError, match="longer than 1 s"):

@@ -1,4 +1,4 @@
-"""The gate alone, with scores from the test and pauses that are real but short."""
+"""The gate with a fake moderator and short real pauses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})
 
 
 class Moderator:
-    """Scores by text or key, after a number of failures."""
+    """A fake moderator that scores texts and keys after a number of failures."""
 
     def __init__(self, scores: dict[str, Scores] | None = None, failures: int = 0) -> None:
         self.scores = scores or {}
@@ -41,8 +41,8 @@ class Moderator:
         return {}
 
 
-class Same:
-    """Classifies texts and objects by one function."""
+class OneFunctionModerator:
+    """Classifies texts and objects with one function."""
 
     def __init__(self, classify: Callable[[str], Awaitable[Scores]]) -> None:
         self.moderate_text = self.moderate_object = classify
@@ -51,7 +51,7 @@ class Same:
 def make_gate(
     moderator: Moderator, classifier: Callable[[str], Awaitable[Scores]] | None = None, **options: object
 ) -> Gate:
-    return Gate(Same(classifier or moderator.classify), THRESHOLDS, **options)  # type: ignore[arg-type]
+    return Gate(OneFunctionModerator(classifier or moderator.classify), THRESHOLDS, **options)  # type: ignore[arg-type]
 
 
 def leaving() -> asyncio.Event:
@@ -121,23 +121,23 @@ async def test_duration_is_observed_with_and_without_success() -> None:
 
 
 async def test_limited_calls_wait_as_long_as_the_moderator_answers() -> None:
-    in_flight, most = 0, 0
+    in_flight, highest = 0, 0
 
     async def slow(what: str) -> Scores:
-        nonlocal in_flight, most
+        nonlocal in_flight, highest
         in_flight += 1
-        most = max(most, in_flight)
+        highest = max(highest, in_flight)
         try:
             await asyncio.sleep(0.02)
         finally:
             in_flight -= 1
         return {}
 
-    # All together take ten times as long as a call, or a wait for nothing, may.
+    # All calls together take ten times as long as the limit of a call or a wait.
     gate = make_gate(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=ModeratorLimiter(2))
     reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, asyncio.Event()) for n in range(100)))
     assert reasons == [[]] * 100
-    assert most == 2
+    assert highest == 2
 
 
 @pytest.mark.parametrize("key", ["results/t/1/clip.mp4", "results/t/1/image.png"])
@@ -217,10 +217,10 @@ def test_score_at_its_threshold_is_refused(category: str, level: int, score: flo
 def test_ceiling_limits_the_tolerance_of_its_category() -> None:
     strict = Tolerance(7, {"violence": 0})
     assert LEVELS.categories_over({"violence": 0.2, "sexual content": 0.89}, strict) == ["violence"]
-    assert Tolerance(1, {"violence": 5}).level_for("violence") == 1, "a ceiling never lets more through"
+    assert Tolerance(1, {"violence": 5}).level_for("violence") == 1, "a ceiling must not raise the tolerance"
     assert lowest({"violence": 3, "hate": 1}, {}, {"violence": 2}) == {"hate": 1, "violence": 2}
     scores = {"hate": 0.6, "violence": 0.9, "sexual content": 0.6}
-    assert LEVELS.categories_over(scores, Tolerance(0))[0] == "violence", "the surest reason comes first"
+    assert LEVELS.categories_over(scores, Tolerance(0))[0] == "violence", "the highest score must come first"
 
 
 _SCORES = st.dictionaries(st.sampled_from(CATEGORIES), st.floats(0, 1))
@@ -256,6 +256,6 @@ def test_catalog_has_thresholds_for_every_category(repository: Path) -> None:
         ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
     ],
 )
-def test_a_catalog_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_moderation_catalog_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ModerationCatalog.model_validate(CLASSIFIERS | {"thresholds": ALL} | changes)

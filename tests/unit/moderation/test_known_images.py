@@ -58,7 +58,7 @@ def load_list(folder: Path, text: str) -> KnownImages:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_image_is_found_again(change: str, tmp_path: Path) -> None:
+def test_changed_image_is_found(change: str, tmp_path: Path) -> None:
     for seed in range(4):
         image = cloudy(seed)
         classifier = load_list(tmp_path, f"{fingerprint(image).text} child safety\n")
@@ -73,8 +73,8 @@ def test_plain_images_match_nothing(plain: Pixels, tmp_path: Path) -> None:
     assert load_list(tmp_path, f"{digest.text} violence\n").classify([plain]) == [{}]
 
 
-def test_the_hash_is_pdqs() -> None:
-    """As the reference, pdqhash 0.2.8, has it for the same image."""
+def test_hash_equals_the_reference() -> None:
+    """The reference is pdqhash 0.2.8."""
     y, x = np.mgrid[0:96, 0:128]
     image = np.stack([(x * y) % 256, (x * 3 + y * y // 7) % 256, (x * x // 5 + y) % 256], axis=-1).astype(np.uint8)
     digest = fingerprint(image[::4, ::4].repeat(4, axis=0).repeat(4, axis=1))
@@ -83,7 +83,7 @@ def test_the_hash_is_pdqs() -> None:
     assert int.bit_count(int(digest.text, 16) ^ reference) <= 2
 
 
-def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
+def test_list_may_have_comments_and_all_categories(tmp_path: Path) -> None:
     text = fingerprint(cloudy(1)).text
     lines = [f"{text} {category} # of {category}\n {text.upper()}\t{category}\r\n" for category in CATEGORIES]
     classifier = load_list(tmp_path, f"# mine\n\n{HEX} hate\n{''.join(lines)}")
@@ -99,20 +99,18 @@ def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
         (HEX, "'' is no category"),
     ],
 )
-def test_a_bad_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
+def test_invalid_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"list.txt, line 3: .*{complaint}"):
         load_list(tmp_path, f"# first\n{HEX} hate\n{line}\n")
 
 
-def test_a_list_must_be_there(tmp_path: Path) -> None:
+def test_list_of_known_images_must_exist(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be read"):
         KnownImages(ClassifierSpec("known-images", str(tmp_path / "none.txt")))
     assert KnownImages(ClassifierSpec("known-images")).classify([cloudy(0)]) == [{}]
 
 
-def test_the_command_prints_lines_for_all_that_can_be_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_a_line_per_usable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (100, 100)).save(tmp_path / "plain.png")
     (tmp_path / "text.png").write_text("no image")
     Image.fromarray(cloudy(1)).save(tmp_path / "good #1.png")
@@ -136,7 +134,7 @@ def score(image: Pixels) -> float:
 
 
 def noise(seed: int, power: float) -> npt.NDArray[np.float64]:
-    """(SIDE, SIDE) of mean 0 and deviation 1, its spectrum falling with the frequency to `power`."""
+    """Returns (SIDE, SIDE) noise with mean 0 and deviation 1 whose spectrum falls as frequency ** power."""
     waves = np.fft.rfft2(np.random.default_rng(seed).standard_normal((SIDE, SIDE)))
     frequency = np.hypot(np.fft.fftfreq(SIDE)[:, None] * SIDE, np.fft.rfftfreq(SIDE)[None] * SIDE)
     frequency[0, 0] = np.inf
@@ -149,7 +147,7 @@ def pixels(values: npt.NDArray[np.floating]) -> Pixels:
 
 
 def body(tone: tuple[int, int, int], fraction: float) -> Pixels:
-    """A rounded, finely textured shape over `share` of a bluish, cloudy ground."""
+    """Draws a rounded, finely textured shape over a fraction of a bluish, cloudy ground."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE - 0.5
     tall = np.sqrt(fraction / np.pi / 0.75)
     radius = np.hypot(x / (0.75 * tall), y / tall)
@@ -161,14 +159,14 @@ def body(tone: tuple[int, int, int], fraction: float) -> Pixels:
 
 
 @pytest.mark.parametrize("tone", TONES)
-def test_much_skin_of_any_tone_scores_high_and_little_does_not(tone: tuple[int, int, int]) -> None:
+def test_score_follows_the_share_of_skin(tone: tuple[int, int, int]) -> None:
     assert 0.4 < score(body(tone, 0.45)) <= MAX_SCORE
     assert score(body(tone, 0.25)) < 0.25
     assert score(body(tone, 0.06)) == 0
     assert score(body(TONES[1], 0.6)) == MAX_SCORE == 0.6
 
 
-def test_drawn_scenes_are_no_skin_nor_are_they_after_compression() -> None:
+def test_drawn_scenes_have_no_skin() -> None:
     random = Random(1)
     for index in range(40):
         image = random_scene(random, 1 + index % 3).draw(256, 256)
@@ -177,7 +175,7 @@ def test_drawn_scenes_are_no_skin_nor_are_they_after_compression() -> None:
 
 
 @pytest.mark.parametrize("tone", TONES)
-def test_flat_rough_and_evenly_shaded_areas_in_the_colours_of_skin_are_none(tone: tuple[int, int, int]) -> None:
+def test_skin_coloured_surfaces_are_no_skin(tone: tuple[int, int, int]) -> None:
     flat = np.tile(np.array(tone, np.float64), (SIDE, SIDE, 1))
     assert score(pixels(flat)) == 0
     assert score(pixels(flat * np.linspace(0.6, 1, SIDE)[:, None, None])) == 0
@@ -188,5 +186,5 @@ def test_flat_rough_and_evenly_shaded_areas_in_the_colours_of_skin_are_none(tone
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 2), (9, 9)])
-def test_any_size(size: tuple[int, int]) -> None:
+def test_skin_score_of_any_size(size: tuple[int, int]) -> None:
     assert score(np.full((*size, 3), TONES[1], np.uint8)) == 0

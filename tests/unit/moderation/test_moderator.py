@@ -23,7 +23,7 @@ from deployments.moderation.known_images import fingerprint
 
 
 def patches(seed: int) -> npt.NDArray[np.uint8]:
-    """An image of much detail."""
+    """Returns an image with many details."""
     return np.kron(np.random.default_rng(seed).integers(0, 256, (15, 20, 3), np.uint8), np.ones((16, 16, 1), np.uint8))
 
 
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 async def deployment(tmp_path: Path, store: ObjectStore) -> AsyncIterator[Moderator]:
-    """Knows one forbidden image."""
+    """A moderator that knows one forbidden image."""
     (tmp_path / "known.txt").write_text(f"{fingerprint(patches(1)).text} violence\n")
     images = ClassifierSpec("known-images", str(tmp_path / "known.txt")), ClassifierSpec("skin")
     spec = ModeratorSpec((ClassifierSpec("lexicon"),), images, (tmp_path / "objects").as_uri(), threads=1)
@@ -65,7 +65,9 @@ async def test_stored_images_are_moderated(deployment: Moderator, store: ObjectS
     assert other.get("violence", 0) == 0
 
 
-async def test_a_video_is_as_bad_as_its_worst_frame(deployment: Moderator, store: ObjectStore, tmp_path: Path) -> None:
+async def test_video_has_the_score_of_its_worst_frame(
+    deployment: Moderator, store: ObjectStore, tmp_path: Path
+) -> None:
     for index, seed in enumerate((2, 1, 3)):
         (tmp_path / f"frame-{index}.png").write_bytes(png(patches(seed)))
     source = ["-framerate", "1", "-i", str(tmp_path / "frame-%d.png")]
@@ -75,7 +77,7 @@ async def test_a_video_is_as_bad_as_its_worst_frame(deployment: Moderator, store
     assert (await deployment.moderate_object("results/clip.mp4"))["violence"] == 1
 
 
-async def test_what_can_not_be_moderated_has_not_passed(deployment: Moderator, store: ObjectStore) -> None:
+async def test_unreadable_objects_raise(deployment: Moderator, store: ObjectStore) -> None:
     with pytest.raises(FileNotFoundError):
         await deployment.moderate_object("inputs/gone.png")
     await store.put("inputs/broken.png", png(patches(1))[:-200], "image/png")
@@ -84,7 +86,7 @@ async def test_what_can_not_be_moderated_has_not_passed(deployment: Moderator, s
     await deployment.check_health()
 
 
-async def test_a_classifier_that_hangs_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_classifier_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment._texts.busy_since = time.monotonic() - 1
     await deployment.check_health()
     monkeypatch.setattr(moderator, "_MAX_BATCH_S", 0.5)
@@ -92,7 +94,7 @@ async def test_a_classifier_that_hangs_is_unhealthy(deployment: Moderator, monke
         await deployment.check_health()
 
 
-async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_though_others_can(
+async def test_one_failing_classifier_is_unhealthy(
     deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.put("inputs/1.png", png(patches(1)), "image/png")
@@ -110,7 +112,7 @@ async def test_a_classifier_that_can_classifier_nothing_any_more_is_unhealthy_th
         await deployment.check_health()
 
 
-async def test_videos_that_take_their_time_hold_up_no_images(
+async def test_slow_video_does_not_delay_images(
     deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, reading = decode_images, threading.Event()

@@ -37,7 +37,7 @@ def rewriter() -> Rewriter:
 
 @pytest.fixture(scope="module")
 def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that knows chats, but nothing to say: its weights are random."""
+    """A chat model with random weights."""
     folder = tmp_path_factory.mktemp("chat")
     words = AutoTokenizer.from_pretrained(BUNDLED / "rewriter")
     words.chat_template = TEMPLATE
@@ -48,16 +48,16 @@ def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_prompt_is_continued_as_a_seed_decides(rewriter: Rewriter) -> None:
+def test_seed_determines_the_rewritten_prompt(rewriter: Rewriter) -> None:
     results = {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)}
     assert all(each.startswith(f"{PROMPT}, ") and len(each) > len(PROMPT) + 10 for each in results.values())
     assert len(set(results.values())) > 1
     assert {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)} == results
-    assert rewriter.ratio(PROMPT + TABLE, seed=1) == results[1], "the rewritten prompt tells the ratio"
+    assert rewriter.ratio(PROMPT + TABLE, seed=1) == results[1], "the ratio comes from the rewritten prompt"
     assert rewriter._model.dtype == torch.float32
 
 
-def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Rewriter) -> None:
+def test_rewriting_leaves_the_global_generator_unchanged(rewriter: Rewriter) -> None:
     expected = rewriter.rewrite(PROMPT, seed=2)
     torch.manual_seed(5)
     following = torch.rand(3)
@@ -66,37 +66,37 @@ def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Re
     assert torch.equal(torch.rand(3), following)
 
 
-def test_without_temperature_all_seeds_agree() -> None:
+def test_zero_temperature_ignores_the_seed() -> None:
     cold = make_rewriter(temperature=0.0, dtype="bfloat16")
     assert cold._model.dtype == torch.bfloat16
     assert len({cold.rewrite(PROMPT, seed) for seed in range(4)}) == 1
 
 
-def test_the_table_stays_at_the_end_as_it_is(rewriter: Rewriter) -> None:
+def test_layout_table_stays_at_the_end(rewriter: Rewriter) -> None:
     rewritten = rewriter.rewrite(PROMPT + TABLE, seed=1)
     assert rewritten == rewriter.rewrite(PROMPT, seed=1) + TABLE
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", TABLE.strip()])
-def test_nothing_to_rewrite(rewriter: Rewriter, prompt: str) -> None:
+def test_empty_prompt_is_unchanged(rewriter: Rewriter, prompt: str) -> None:
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
 @pytest.mark.parametrize("text", ["", "\nAnother line.", " ,.", "  "])
-def test_a_continuation_that_says_nothing_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_empty_continuation_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     odd = make_rewriter()
     monkeypatch.setattr(odd, "_generate", lambda *_: text)
     assert odd.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_numbers_that_are_none_leave_the_prompt() -> None:
+def test_nan_output_leaves_the_prompt() -> None:
     broken = make_rewriter()
     with torch.no_grad():
         broken._model.get_input_embeddings().weight.fill_(float("nan"))
     assert broken.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_half_a_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = make_rewriter()
     first_byte = odd._tokenizer("日")["input_ids"][0]
     tokens = iter([first_byte, odd._tokenizer.eos_token_id])
@@ -104,7 +104,7 @@ def test_half_a_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> 
     assert odd.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
+def test_cut_continuation_ends_with_a_whole_phrase() -> None:
     whole, short = make_rewriter(), make_rewriter(max_new_tokens=7)
     full, cut = whole.rewrite(PROMPT, seed=3), short.rewrite(PROMPT, seed=3)
     assert PROMPT != cut != full
@@ -112,12 +112,12 @@ def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
 
 
 @pytest.mark.parametrize("length", [MAX_LENGTH - 5, MAX_LENGTH + 100])
-def test_a_prompt_without_room_for_more_stays(rewriter: Rewriter, length: int) -> None:
+def test_longest_prompt_is_unchanged(rewriter: Rewriter, length: int) -> None:
     prompt = ("a cat and a dog " * MAX_LENGTH)[:length]
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
-def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter) -> None:
+def test_long_prompt_is_continued(rewriter: Rewriter) -> None:
     prompt = "a cat and a dog, " * 100 + "a fox in the snow"
     rewritten = rewriter.rewrite(prompt, seed=1)
     assert prompt in rewritten
@@ -126,7 +126,7 @@ def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter
 
 @pytest.fixture
 def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, list[str]]]:
-    """A model that chats and says what it is told to, and what it was asked."""
+    """Creates chat models with a fixed answer, and the list of their prompts."""
 
     def make(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
         chat, prompts = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
@@ -142,45 +142,43 @@ def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, 
     return make
 
 
-def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, make_chat: Any) -> None:
+def test_chat_gets_instruction_and_prompt_without_table(chat_folder: Path, make_chat: Any) -> None:
     answer = '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
     chat, prompts = make_chat(chat_folder, answer, instruction="Say it better.")
     assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
     assert prompts == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
     chat, _ = make_chat(chat_folder, "A crimson disc." + TABLE, instruction="Say it better.")
-    assert chat.rewrite(PROMPT, seed=1) == "A crimson disc.", "a table in the answer is left out"
+    assert chat.rewrite(PROMPT, seed=1) == "A crimson disc.", "a table in the answer must be removed"
     plain, _ = make_chat(chat_folder, ", soft light")
-    assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light", "without an instruction it continues"
+    assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light"
 
 
 @pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
-def test_a_chat_has_an_instruction_of_its_own_for_edits(
-    chat_folder: Path, make_chat: Any, instruction: str, rewritten: str
-) -> None:
+def test_chat_uses_the_edit_instruction(chat_folder: Path, make_chat: Any, instruction: str, rewritten: str) -> None:
     options = {"instruction": "Say it better.", "edit_instruction": instruction}
     chat, prompts = make_chat(chat_folder, "Take the circle out.", **options)
     assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
     assert prompts == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
 
 
-def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, make_chat: Any) -> None:
+def test_chat_returns_a_ratio(chat_folder: Path, make_chat: Any) -> None:
     chat, prompts = make_chat(chat_folder, "<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
     assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
     assert prompts == ["system: Which ratio?\nuser: a giraffe\nassistant: "]
     assert chat.ratio(" ", seed=1) == ""
 
 
-def test_a_chat_too_long_for_the_model_leaves_the_prompt(chat_folder: Path) -> None:
+def test_too_long_chat_leaves_the_prompt(chat_folder: Path) -> None:
     chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better. " * 50))
     assert chat.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_the_prompt_of_an_edit_is_not_continued(rewriter: Rewriter) -> None:
+def test_edit_prompt_is_not_continued(rewriter: Rewriter) -> None:
     assert rewriter.rewrite("remove the circle", seed=1) != "remove the circle"
     assert rewriter.rewrite("remove the circle" + TABLE, seed=1, edit=True) == "remove the circle" + TABLE
 
 
-def test_a_chat_that_babbles_of_ratios_ends_soon(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratio_answer_is_limited(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", ratio_instruction="Which?", max_new_tokens=60))
     picked = list[int]()
     monkeypatch.setattr(chat, "_pick", lambda *_: picked.append(5) or 5)
@@ -198,7 +196,7 @@ def test_a_chat_that_babbles_of_ratios_ends_soon(chat_folder: Path, monkeypatch:
         ("[{" * 100_000 + "]", "[{" * 100_000 + "]", ""),
     ],
 )
-def test_tables_are_found(prompt: str, words: str, table: str) -> None:
+def test_layout_table_is_split_from_the_prompt(prompt: str, words: str, table: str) -> None:
     assert split_table(prompt) == (words, table)
 
 
@@ -226,12 +224,12 @@ def test_cut_texts_lose_their_last_phrase(text: str, whole: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bundled/nothing", "bundled/flux3"])
-def test_what_is_no_language_model_is_refused(name: str) -> None:
+def test_other_models_are_rejected_as_rewriter(name: str) -> None:
     with pytest.raises(CheckpointError):
         Rewriter(RewriterSpec(name, device="cpu"))
 
 
-def test_a_model_too_small_for_the_limit_is_refused() -> None:
+def test_model_too_small_for_the_limit_is_rejected() -> None:
     with pytest.raises(CheckpointError, match="no room"):
         make_rewriter(max_new_tokens=CONFIG.max_position_embeddings)
 
@@ -249,14 +247,14 @@ async def deployment() -> AsyncIterator[PromptRewriter]:
     torch.set_num_threads(before)
 
 
-async def test_it_rewrites_tells_edits_and_ratios_apart_and_is_healthy(deployment: PromptRewriter) -> None:
+async def test_deployment_rewrites_prompts_edits_and_ratios(deployment: PromptRewriter) -> None:
     first, second = await asyncio.gather(deployment.rewrite("a cat", 1), deployment.rewrite("a cat", 1))
     assert first == second == await deployment.ratio("a cat", 1)
     assert await deployment.rewrite("remove the cat", 1, edit=True) == "remove the cat"
     await deployment.check_health()
 
 
-async def test_one_prompt_at_a_time_and_the_loop_stays_free(
+async def test_prompts_are_rewritten_one_at_a_time_in_a_thread(
     deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going, threads = threading.Event(), set[int]()
@@ -277,7 +275,7 @@ async def test_one_prompt_at_a_time_and_the_loop_stays_free(
     assert threading.get_ident() not in threads
 
 
-async def test_a_hung_prompt_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_rewriter_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment._calls.busy_since = time.monotonic() - 1
     await deployment.check_health()
     monkeypatch.setattr(prompt_rewriter, "_MAX_PROMPT_S", 0.5)
@@ -285,7 +283,7 @@ async def test_a_hung_prompt_is_unhealthy(deployment: PromptRewriter, monkeypatc
         await deployment.check_health()
 
 
-async def test_nothing_but_errors_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_in_a_row_are_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_prompt: str, _seed: int, *, edit: bool) -> str:
         raise RuntimeError("out of memory")
 

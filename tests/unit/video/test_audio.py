@@ -16,7 +16,7 @@ def tone(hertz: float, rate: int = 24_000, seconds: float = 1.0, loudness: float
 
 
 def pitch(samples: np.ndarray, rate: int) -> float:
-    """The loudest frequency."""
+    """Returns the loudest frequency."""
     return float(np.fft.rfftfreq(len(samples), 1 / rate)[np.abs(np.fft.rfft(samples)).argmax()])
 
 
@@ -24,7 +24,7 @@ STEREO = Audio(np.stack([tone(440), tone(880)]), 24_000)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 121 / 24])
-def test_a_fitted_audio_is_exactly_as_long(seconds: float) -> None:
+def test_fitted_audio_has_the_exact_length(seconds: float) -> None:
     result = STEREO.fit(seconds)
     length = round(seconds * 24_000)
     assert result.samples.shape == (2, length)
@@ -34,7 +34,7 @@ def test_a_fitted_audio_is_exactly_as_long(seconds: float) -> None:
     assert result.rate == 24_000
 
 
-def test_audios_are_joined_in_order() -> None:
+def test_audio_is_joined_in_order() -> None:
     both = STEREO.concat(Audio(tone(110, seconds=0.5), 24_000))
     assert both.seconds == 1.5
     assert np.array_equal(both.samples[:, :24_000], STEREO.samples)
@@ -43,11 +43,11 @@ def test_audios_are_joined_in_order() -> None:
         STEREO.concat(Audio(tone(110, 48_000), 48_000))
 
 
-def test_what_is_a_audio() -> None:
+def test_audio_is_stereo_within_bounds() -> None:
     for shape in ((24_000,), (1, 24_000)):
         audio = Audio(tone(440).reshape(shape), 24_000)
         assert audio.samples.shape == (2, 24_000)
-        assert np.array_equal(audio.samples[0], audio.samples[1]), "one channel is heard on both sides"
+        assert np.array_equal(audio.samples[0], audio.samples[1]), "mono must be copied to both channels"
     for shape in ((3, 10), (2, 2, 10), (10, 2)):
         with pytest.raises(ValueError, match="no sound"):
             Audio(np.zeros(shape, np.float32), 24_000)
@@ -57,7 +57,7 @@ def test_what_is_a_audio() -> None:
 
 
 @pytest.mark.parametrize("rate", [16_000, 44_100])
-def test_a_resampled_audio_is_the_same_audio(rate: int) -> None:
+def test_resampled_audio_keeps_its_pitch(rate: int) -> None:
     result = STEREO.resample(rate)
     assert result.samples.shape == (2, rate)
     assert [pitch(channel, rate) for channel in result.samples] == [440, 880]
@@ -65,7 +65,7 @@ def test_a_resampled_audio_is_the_same_audio(rate: int) -> None:
     assert STEREO.resample(24_000) is STEREO
 
 
-def test_a_saved_audio_reads_back(tmp_path: Path) -> None:
+def test_saved_audio_is_read_back(tmp_path: Path) -> None:
     loudest = Audio(np.array([[-1, 1, 0.5], [0, 0.25, -0.25]], np.float32), 24_000)
     loudest.save(tmp_path / "sound.wav")
     with wave.open(str(tmp_path / "sound.wav")) as file:
@@ -74,7 +74,7 @@ def test_a_saved_audio_reads_back(tmp_path: Path) -> None:
     assert samples == pytest.approx(loudest.samples, abs=1e-4)
 
 
-def test_the_service_can_afford_to_import_footage() -> None:
+def test_video_modules_import_no_heavy_packages() -> None:
     code = (
         "import deployments.video.reader, deployments.video.writer, sys; "
         "print({'torch', 'diffusers', 'cv2', 'av', 'PIL', 'scipy'} & set(sys.modules))"

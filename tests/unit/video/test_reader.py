@@ -69,7 +69,7 @@ SOURCES: dict[str, Callable[[], tuple[bytes, VideoInfo]]] = {
             + make_video("testsrc=s=96x64:d=1:r=24", ending="h264"),
             reading=("-r", "24", "-f", "h264"),
         ),
-        VideoInfo(64, 64, 44, False),  # the last frame of the first size stays
+        VideoInfo(64, 64, 44, False),  # the last frame of the first size is repeated
     ),
     "as quicktime": lambda: (
         make_video("testsrc=s=64x64:d=1:r=24", "-c:v", "prores", "-pix_fmt", "yuv422p10le", ending="mov"),
@@ -79,12 +79,12 @@ SOURCES: dict[str, Callable[[], tuple[bytes, VideoInfo]]] = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_what_is_counted_is_what_is_given(name: str, store_file: Callable[[bytes], Path]) -> None:
+def test_probe_counts_the_decoded_frames(name: str, store_file: Callable[[bytes], Path]) -> None:
     data, expected = SOURCES[name]()
     file = store_file(data)
     info = probe(file)
     assert (info.width, info.height, info.has_audio) == (expected.width, expected.height, expected.has_audio)
-    assert abs(info.frames - expected.frames) <= 1  # rounded to another pace
+    assert abs(info.frames - expected.frames) <= 1  # rounded to another frame rate
     assert info.seconds == info.frames / 24
     all_frames = read_frames(file)
     assert all_frames.shape == (info.frames, 32, 48, 3)
@@ -93,7 +93,7 @@ def test_what_is_counted_is_what_is_given(name: str, store_file: Callable[[bytes
 
 
 @pytest.mark.parametrize("chunk", [5, 100])
-def test_frames_come_in_pieces_that_can_be_changed(chunk: int, store_file: Callable[[bytes], Path]) -> None:
+def test_frames_come_in_writable_chunks(chunk: int, store_file: Callable[[bytes], Path]) -> None:
     file = store_file(make_video("testsrc=s=64x64:d=1:r=24"))
     pieces = list(frames(file, SIZE, chunk=chunk))
     assert [len(piece) for piece in pieces] == [min(chunk, 24 - start) for start in range(0, 24, chunk)]
@@ -105,25 +105,25 @@ def test_frames_come_in_pieces_that_can_be_changed(chunk: int, store_file: Calla
 STRIPES = "color=blue:s=192x64:d=0.2:r=24,drawbox=c=red:t=fill:w=64,drawbox=c=lime:t=fill:x=64:w=64"
 
 
-def test_what_stands_out_is_cut_off_on_both_sides(store_file: Callable[[bytes], Path]) -> None:
+def test_wide_video_is_cropped_on_both_sides(store_file: Callable[[bytes], Path]) -> None:
     [first, *_] = read_frames(store_file(make_video(STRIPES)), (64, 64))
     assert colour(first[:, 8:-8]) == pytest.approx([0, 255, 0], abs=25)
 
 
-def test_a_turned_image_is_upright(store_file: Callable[[bytes], Path]) -> None:
+def test_rotated_video_is_upright(store_file: Callable[[bytes], Path]) -> None:
     [first, *_] = read_frames(store_file(remux(make_video(STRIPES), reading=TURNED)), (32, 96))
     assert colour(first[4:28]) == pytest.approx([0, 0, 255], abs=25)
     assert colour(first[68:92]) == pytest.approx([255, 0, 0], abs=25)
 
 
 @pytest.mark.parametrize("sar", ["64", "1/64"])
-def test_pixels_like_needles(sar: str, store_file: Callable[[bytes], Path]) -> None:
+def test_extreme_pixel_aspect_ratio(sar: str, store_file: Callable[[bytes], Path]) -> None:
     file = store_file(make_video(f"testsrc=s=64x64:d=0.1:r=24,setsar={sar}"))
     assert {probe(file).width, probe(file).height} == ({4096, 64} if sar == "64" else {1, 64})
     assert read_frames(file, (128, 70)).shape[1:] == (70, 128, 3)
 
 
-def test_what_was_written_reads_back(tmp_path: Path) -> None:
+def test_written_video_is_read_back(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 48).astype(np.uint8)
     images = np.broadcast_to(ramp[:, None, None, None], (48, 64, 96, 3))
     moments = np.arange(48_000) / 24_000
@@ -137,7 +137,7 @@ def test_what_was_written_reads_back(tmp_path: Path) -> None:
     assert read is not None
     assert read.seconds == pytest.approx(2.0, abs=1 / 24)
     difference = read.fit(2.0).samples[0] - wave
-    assert np.std(difference[1000:-1000]) < 0.05  # shifted, it would be another wave
+    assert np.std(difference[1000:-1000]) < 0.05  # a shifted wave would differ more
 
 
 @pytest.mark.parametrize("channels", [1, 2])
@@ -154,12 +154,12 @@ def test_audio_keeps_its_loudness(channels: int, store_file: Callable[[bytes], P
 
 
 @pytest.mark.parametrize(("late", "frame_count", "silent"), [("v", 36, 0.0), ("a", 24, 0.5)])
-def test_what_begins_later_begins_later(
+def test_stream_offsets_are_kept(
     late: str, frame_count: int, silent: float, store_file: Callable[[bytes], Path]
 ) -> None:
     both = make_video("testsrc=s=64x64:d=1:r=24", audio="sine=d=1")
     source = store_file(both)
-    # The same file once more, half a second later: one stream is taken from each.
+    # The second input is the same file half a second later; one stream comes from each.
     order = ("-map", "1:v", "-map", "0:a") if late == "a" else ("-map", "0:v", "-map", "1:a")
     file = store_file(remux(both, *order, reading=("-itsoffset", "0.5", "-i", str(source))))
     assert probe(file).frames == frame_count
@@ -169,18 +169,18 @@ def test_what_begins_later_begins_later(
     assert began == pytest.approx(silent, abs=0.03)
 
 
-def test_no_audio_track(store_file: Callable[[bytes], Path]) -> None:
+def test_video_without_audio_has_none(store_file: Callable[[bytes], Path]) -> None:
     assert audio(store_file(make_video("testsrc=s=64x64:d=0.2:r=24"))) is None
 
 
-def claims_to_last(seconds: int) -> bytes:
-    """A small file whose last frame is shown for all that time."""
+def make_long_video(seconds: int) -> bytes:
+    """Returns a small file whose last frame lasts for `seconds`."""
     late = f"setpts='if(eq(N,1),{seconds}/TB,PTS)'"
     return make_video(f"testsrc=s=64x64:r=24:d=0.1,{late}", "-fps_mode", "vfr")
 
 
-def test_a_small_file_cannot_be_endless(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    file = store_file(claims_to_last(100_000))
+def test_declared_length_is_limited(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = store_file(make_long_video(100_000))
     assert probe(file, max_s=2.0).frames == 2 * 24 + 1
     monkeypatch.setattr(reader, "MAX_VIDEO_S", 1.0)
     assert len(read_frames(file)) == 24
@@ -189,21 +189,21 @@ def test_a_small_file_cannot_be_endless(store_file: Callable[[bytes], Path], mon
     assert endless.seconds == 1.0
 
 
-def test_time_is_limited(store_file: Callable[[bytes], Path]) -> None:
+def test_probe_time_is_limited(store_file: Callable[[bytes], Path]) -> None:
     with pytest.raises(VideoFileError, match="can't be read in 0 s"):
         probe(store_file(make_video("testsrc=s=64x64:d=0.2:r=24")), timeout_s=0.0)
 
 
-def test_processor_time_is_limited(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_time_of_decoding_is_limited(store_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_CPU_SECONDS", 1)
     monkeypatch.setattr(reader, "MAX_VIDEO_S", 1e5)
     with pytest.raises(VideoFileError, match=r"to its end|within a frame"):  # noqa: PT012
-        for piece in frames(store_file(claims_to_last(100_000)), (256, 256), chunk=100):
+        for piece in frames(store_file(make_long_video(100_000)), (256, 256), chunk=100):
             assert len(piece)
 
 
 def hdr(tmp_path: Path, transfer: str, colour: str) -> Path:
-    """A second of one colour, its numbers those of BT.2020 and `transfer`."""
+    """Makes a second of one colour in BT.2020 with the given transfer function."""
     file = tmp_path / f"{transfer}.mp4"
     source = f"color=c={colour}:s=64x64:r=24:d=1,scale=out_color_matrix=bt2020,format=yuv420p10le"
     tags = f"log-level=0:colorprim=bt2020:transfer={transfer}:colormatrix=bt2020nc"
@@ -213,14 +213,14 @@ def hdr(tmp_path: Path, transfer: str, colour: str) -> Path:
 
 
 @pytest.mark.parametrize(("transfer", "white"), [("arib-std-b67", "0xBFBFBF"), ("smpte2084", "0x949494")])
-def test_hdr_is_brought_into_the_range_of_other_images(tmp_path: Path, transfer: str, white: str) -> None:
-    """White of 203 candelas is nearly white; taken for what it is not, it was grey."""
+def test_hdr_is_converted_to_sdr(tmp_path: Path, transfer: str, white: str) -> None:
+    """White of 203 candelas becomes nearly white; without the conversion it would be grey."""
     assert min(colour(read_frames(hdr(tmp_path, transfer, white), (64, 64))[0][0])) > 200
     red, green, blue = colour(read_frames(hdr(tmp_path, transfer, "0x904040"), (64, 64))[0][0])
-    assert red - max(green, blue) > 100, "a colour of the wide gamut is stronger in the narrow one"
+    assert red - max(green, blue) > 100, "a wide-gamut colour must be stronger in the narrow gamut"
 
 
-def test_nobody_needs_to_take_all_frames(store_file: Callable[[bytes], Path]) -> None:
+def test_dropped_iterator_ends_its_process(store_file: Callable[[bytes], Path]) -> None:
     before = psutil.Process().children()
     file = store_file(make_video("testsrc=s=640x480:d=2:r=24"))
     iterator = frames(file, (640, 480), chunk=1)
@@ -242,7 +242,7 @@ def spoilt() -> bytes:
 
 
 def with_sample_count(video: bytes, count: int) -> bytes:
-    """The file says that it has `count` frames, all of one size."""
+    """Sets the file's number of frames, all of one size."""
     place = video.index(b"stsz") + 4
     return video[: place + 4] + struct.pack(">II", 1, count) + video[place + 12 :]
 
@@ -270,7 +270,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_cannot_be_read_to_its_end(name: str, store_file: Callable[[bytes], Path]) -> None:
+def test_unreadable_file_is_a_video_error(name: str, store_file: Callable[[bytes], Path]) -> None:
     file = store_file(HOSTILE[name]())
     for look in (lambda: probe(file), lambda: read_frames(file), lambda: last_frames(file, SIZE, 3)):
         with pytest.raises(VideoFileError) as failure:
@@ -281,7 +281,7 @@ def test_what_cannot_be_read_to_its_end(name: str, store_file: Callable[[bytes],
         probe(file)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_a_video_error(tmp_path: Path) -> None:
     for look in (lambda: probe(tmp_path / "none.mp4"), lambda: audio(tmp_path / "none.mp4")):
         with pytest.raises(VideoFileError, match="No such file") as failure:
             look()

@@ -20,7 +20,7 @@ SIZE = (192, 128)
 
 
 def encoders() -> list[psutil.Process]:
-    """This process may have other children."""
+    """Returns this process's children that run ffmpeg."""
     return [child for child in psutil.Process().children() if "ffmpeg" in child.name()]
 
 
@@ -32,7 +32,7 @@ def _assert_no_processes() -> Iterator[None]:
 
 
 def gradient(count: int) -> np.ndarray:
-    """Redder with time, greener to the right."""
+    """Returns frames that get redder with time and greener to the right."""
     frames = np.full((count, RENDERED[1], RENDERED[0], 3), 40, np.uint8)
     frames[..., 0] = np.linspace(0, 255, count)[:, None, None]
     frames[..., 1] = np.linspace(20, 200, RENDERED[0])
@@ -54,7 +54,7 @@ def writer(
 def write_video(
     folder: Path, frames: int, audio: Audio | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
 ) -> bytes:
-    """A video of the gradient, in pieces of 8."""
+    """Writes the gradient in chunks of 8 frames. Returns the file."""
     video = writer(folder / "video.mp4", frames, audio, size, threads)
     images = gradient(frames)
     for start in range(0, frames, 8):
@@ -66,7 +66,7 @@ def write_video(
 
 @pytest.mark.parametrize("frames", [1, 49])
 @pytest.mark.parametrize("threads", [None, 1])
-def test_a_video_is_what_players_play(tmp_path: Path, frames: int, threads: int | None) -> None:
+def test_video_has_playable_streams(tmp_path: Path, frames: int, threads: int | None) -> None:
     report = inspect(write_video(tmp_path, frames, tone(frames / FPS), threads=threads))
     assert (report.codec, report.pixel_format, report.fps, report.frames) == ("h264", "yuv420p", 24, frames)
     assert report.colours.startswith("tv, bt709,")
@@ -78,24 +78,24 @@ def test_a_video_is_what_players_play(tmp_path: Path, frames: int, threads: int 
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.0, 24_000), (0.5, 48_000), (2.1, 24_000)])
-def test_the_audio_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
+def test_audio_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
     data = write_video(tmp_path, 48, tone(seconds, rate))
     report = inspect(data)
     assert (report.frames, report.audio_rate) == (48, 48_000)
     assert report.audio_seconds == pytest.approx(2.0, abs=1 / FPS)
     loud = np.flatnonzero(np.abs(decode_audio(data)[0]) > 0.1)
     audible_until_s = (loud[-1] + 1) / AUDIO_RATE if len(loud) else 0.0
-    assert audible_until_s == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC smears ends a little
+    assert audible_until_s == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC blurs ends slightly
 
 
-def test_frames_come_back_in_order_and_colour_without_audio(tmp_path: Path) -> None:
+def test_frames_keep_order_and_colour(tmp_path: Path) -> None:
     data = write_video(tmp_path, 48)
     assert np.abs(decode_frames(data)[:, ::2, ::2].astype(int) - gradient(48)).mean((0, 1, 2)).max() < 4
     report = inspect(data)
     assert (report.frames, report.seconds, report.faststart, report.audio_codec) == (48, 2.0, True, None)
 
 
-def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
+def test_frames_need_not_be_contiguous(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 8)
     video.write(np.ascontiguousarray(gradient(8).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
     video.close()
@@ -104,7 +104,7 @@ def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
     )
 
 
-def test_too_few_and_too_many_frames_make_no_video(tmp_path: Path) -> None:
+def test_wrong_number_of_frames_makes_no_video(tmp_path: Path) -> None:
     short, long = (writer(tmp_path / f"{name}.mp4", 24, tone(1.0)) for name in ("short", "long"))
     short.write(gradient(24)[:23])
     with pytest.raises(VideoFileError, match="23 frames instead of 24"):
@@ -117,7 +117,7 @@ def test_too_few_and_too_many_frames_make_no_video(tmp_path: Path) -> None:
         long.close()
 
 
-def test_audio_comes_back(tmp_path: Path) -> None:
+def test_audio_is_kept(tmp_path: Path) -> None:
     left, right = decode_audio(write_video(tmp_path, 48, tone(2.0)))[:, AUDIO_RATE // 2 : AUDIO_RATE * 3 // 2]
     frequencies = np.fft.rfftfreq(AUDIO_RATE, 1 / AUDIO_RATE)
     assert frequencies[np.abs(np.fft.rfft(left)).argmax()] == 440
@@ -127,7 +127,7 @@ def test_audio_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frame_count", [0, 5, 24])
-def test_a_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> None:
+def test_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> None:
     before = encoders()
     video = writer(tmp_path / "video.mp4", 24, tone(1.0))
     video.write(gradient(24)[:frame_count])
@@ -141,7 +141,7 @@ def test_a_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> N
             late()
 
 
-def test_a_video_that_another_thread_discards(tmp_path: Path) -> None:
+def test_another_thread_can_discard_a_video(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 1000)
     [process] = encoders()
     process.suspend()  # so that the pipe fills up and the frames wait
@@ -153,7 +153,7 @@ def test_a_video_that_another_thread_discards(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_video_that_nobody_holds_leaves_nothing(tmp_path: Path) -> None:
+def test_unreferenced_video_leaves_nothing(tmp_path: Path) -> None:
     before = encoders()
     video = writer(tmp_path / "video.mp4", 24, tone(1.0))
     video.write(gradient(5))
@@ -163,7 +163,7 @@ def test_a_video_that_nobody_holds_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_closed_video_stays(tmp_path: Path) -> None:
+def test_closed_video_stays(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 8)
     video.write(gradient(8))
     video.close()
@@ -175,7 +175,7 @@ def test_a_closed_video_stays(tmp_path: Path) -> None:
     assert inspect((tmp_path / "video.mp4").read_bytes()).frames == 8
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_file_is_a_video_error(tmp_path: Path) -> None:
     video = writer(tmp_path / "missing" / "video.mp4", 200)
     with pytest.raises(VideoFileError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
         for _ in range(200):
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frames", [np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)])
-def test_other_arrays_are_no_frames(tmp_path: Path, frames: np.ndarray) -> None:
+def test_arrays_of_another_form_are_rejected(tmp_path: Path, frames: np.ndarray) -> None:
     video = writer(tmp_path / "video.mp4", 1)
     with pytest.raises(ValueError, match="frames are uint8"):
         video.write(frames)
@@ -193,7 +193,7 @@ def test_other_arrays_are_no_frames(tmp_path: Path, frames: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("frames", "size"), [(0, SIZE), (1, (95, 64)), (1, (96, 63))])
-def test_videos_that_cannot_be(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
+def test_invalid_video_sizes_are_rejected(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="no video"):
         writer(tmp_path / "video.mp4", frames, size=size)
     assert not list(tmp_path.iterdir())

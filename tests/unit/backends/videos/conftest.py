@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import video_making
 from support.bundle import cpu_config
-from video_jobs import HEIGHT, START_FRAMES, WIDTH, an_image, ffmpeg_processes, png
+from video_jobs import HEIGHT, START_FRAMES, WIDTH, ffmpeg_processes, gradient_image, png
 
 from deployments import native_loading
 from deployments.contract.objects import ObjectStore
@@ -34,14 +34,14 @@ def start() -> bytes:
 def store(tmp_path: Path, start: bytes) -> ObjectStore:
     store = ObjectStore((tmp_path / "objects").as_uri())
     store.put_blocking("inputs/start", start, "video/mp4")
-    store.put_blocking("inputs/image", png(an_image()), "image/png")
+    store.put_blocking("inputs/image", png(gradient_image()), "image/png")
     store.put_blocking("inputs/text", b"hello", "image/png")
     return store
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where videos are written. Whatever becomes of a video: nothing stays there, and no ffmpeg runs on."""
+    """The folder of videos being written. After the test it must be empty and no ffmpeg may run."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

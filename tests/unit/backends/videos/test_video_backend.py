@@ -24,10 +24,10 @@ from video_jobs import (
     START_FRAMES,
     STEPS,
     WIDTH,
-    a_backend,
-    an_image,
     collect_events,
     generate,
+    gradient_image,
+    make_backend,
     png,
     psnr,
 )
@@ -47,8 +47,8 @@ from deployments.images import Pixels
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def test_a_video_from_words_has_exactly_what_was_asked_for(family: VideoFamily, store: ObjectStore) -> None:
-    output = generate(a_backend(family, store), JOB)
+def test_video_has_the_requested_size_and_length(family: VideoFamily, store: ObjectStore) -> None:
+    output = generate(make_backend(family, store), JOB)
     assert (output.key, output.content_type) == ("results/job/1/video.mp4", "video/mp4")
     assert (output.width, output.height, output.draft) == (WIDTH, HEIGHT, None)
     data = store.get_blocking(output.key)
@@ -61,16 +61,18 @@ def test_a_video_from_words_has_exactly_what_was_asked_for(family: VideoFamily, 
 
 
 @pytest.mark.parametrize("enlarge", ["smooth", "sharp"])
-def test_videos_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
+def test_small_render_side_is_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
     small = native_loading.load(cpu_config("bundled/ltx2", render_side=64)).family
     assert isinstance(small, VideoFamily)
     job = make_video_job(width=200, height=104, video={"frames": 9})
-    report = video_inspection.inspect(store.get_blocking(generate(a_backend(small, store, enlarge=enlarge), job).key))
+    report = video_inspection.inspect(
+        store.get_blocking(generate(make_backend(small, store, enlarge=enlarge), job).key)
+    )
     assert (report.width, report.height, report.frames) == (200, 104, 9)
 
 
-def test_progress_and_previews_on_the_way(family: VideoFamily, store: ObjectStore) -> None:
-    events = collect_events(a_backend(family, store), JOB, preview_every=0.25)
+def test_video_has_previews(family: VideoFamily, store: ObjectStore) -> None:
+    events = collect_events(make_backend(family, store), JOB, preview_every=0.25)
     assert events[0] == Started()
     previews = [event for event in events if isinstance(event, Preview)]
     assert [(preview.step, preview.steps) for preview in previews] == [(1, 4), (2, 4), (3, 4)]
@@ -79,17 +81,15 @@ def test_progress_and_previews_on_the_way(family: VideoFamily, store: ObjectStor
         assert video.size == (WIDTH, HEIGHT)
 
 
-def test_the_first_keyframe_is_the_first_frame(family: VideoFamily, store: ObjectStore) -> None:
+def test_first_keyframe_is_the_first_frame(family: VideoFamily, store: ObjectStore) -> None:
     job = make_video_job(references=("inputs/image",), video={"times": (0.0,)})
-    frames = video_inspection.decode_frames(store.get_blocking(generate(a_backend(family, store), job).key))
+    frames = video_inspection.decode_frames(store.get_blocking(generate(make_backend(family, store), job).key))
     assert len(frames) == FRAMES
-    assert psnr(frames[0], an_image()) > 22
+    assert psnr(frames[0], gradient_image()) > 22
 
 
-def test_a_video_that_goes_on_has_frames_and_audio_of_both(
-    family: VideoFamily, store: ObjectStore, start: bytes
-) -> None:
-    data = store.get_blocking(generate(a_backend(family, store), make_video_job(start_video="inputs/start")).key)
+def test_continuation_joins_frames_and_audio(family: VideoFamily, store: ObjectStore, start: bytes) -> None:
+    data = store.get_blocking(generate(make_backend(family, store), make_video_job(start_video="inputs/start")).key)
     report = video_inspection.inspect(data)
     assert report.frames == START_FRAMES + FRAMES
     assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
@@ -97,49 +97,47 @@ def test_a_video_that_goes_on_has_frames_and_audio_of_both(
     frames = video_inspection.decode_frames(data)
     assert len(start_frames) == START_FRAMES
     assert min(psnr(frame, own) for frame, own in zip(frames[:START_FRAMES], start_frames, strict=True)) > 22
-    assert psnr(frames[START_FRAMES], frames[START_FRAMES - 1]) < 60, "what follows is new"
+    assert psnr(frames[START_FRAMES], frames[START_FRAMES - 1]) < 60, "the new frame repeats the old"
     own, whole = video_inspection.decode_audio(start), video_inspection.decode_audio(data)
     length = round(START_FRAMES / FPS * video_inspection.AUDIO_RATE) - 2048
     assert np.corrcoef(own[0, 2048:length], whole[0, 2048:length])[0, 1] > 0.98
 
 
-def test_a_silent_video_goes_on_with_audio_of_its_own(family: VideoFamily, store: ObjectStore) -> None:
+def test_continuation_of_a_silent_video_has_audio(family: VideoFamily, store: ObjectStore) -> None:
     store.put_blocking(
         "inputs/silent", video_making.make_video(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4"
     )
-    data = store.get_blocking(generate(a_backend(family, store), make_video_job(start_video="inputs/silent")).key)
+    data = store.get_blocking(generate(make_backend(family, store), make_video_job(start_video="inputs/silent")).key)
     audio = video_inspection.decode_audio(data)
     assert video_inspection.inspect(data).frames == 12 + FRAMES
     assert np.abs(audio[:, : round(0.4 * video_inspection.AUDIO_RATE)]).max() < 1e-3
     for start_video in ("inputs/silent", None):
         job = make_video_job(start_video=start_video, video={"audio": False, "frames": 9})
-        mute = generate(a_backend(family, store), job)
+        mute = generate(make_backend(family, store), job)
         assert video_inspection.inspect(store.get_blocking(mute.key)).audio_codec is None
 
 
 @promise("Decided: video", "v2v returns the continuation joined to the input's own frames and sound.")
-def test_a_video_that_goes_on_without_audio_keeps_its_own(
-    family: VideoFamily, store: ObjectStore, start: bytes
-) -> None:
+def test_continuation_without_audio_keeps_the_inputs(family: VideoFamily, store: ObjectStore, start: bytes) -> None:
     mute = make_video_job(start_video="inputs/start", video={"audio": False})
-    data = store.get_blocking(generate(a_backend(family, store), mute).key)
+    data = store.get_blocking(generate(make_backend(family, store), mute).key)
     report = video_inspection.inspect(data)
     assert report.audio_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
     own, whole = video_inspection.decode_audio(start), video_inspection.decode_audio(data)
     end = round(START_FRAMES / FPS * video_inspection.AUDIO_RATE)
     assert np.corrcoef(own[0, 2048 : end - 2048], whole[0, 2048 : end - 2048])[0, 1] > 0.98
-    assert np.abs(whole[:, end + 2048 :]).max() < 1e-3, "what follows is silent"
+    assert np.abs(whole[:, end + 2048 :]).max() < 1e-3, "the new part is silent"
 
 
 def small_means(data: bytes) -> Pixels:
     return np.stack([cv2.resize(f, (3, 2), interpolation=cv2.INTER_AREA) for f in video_inspection.decode_frames(data)])
 
 
-def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectStore) -> None:
-    # Little noise keeps most, whatever the weights.
+def test_enhanced_draft_has_its_composition(store: ObjectStore) -> None:
+    # With little noise most of the draft is kept.
     family = native_loading.load(cpu_config("bundled/ltx2", enhance_noise=0.05)).family
     assert isinstance(family, VideoFamily)
-    backend = a_backend(family, store)
+    backend = make_backend(family, store)
     drafts = [
         generate(
             backend,
@@ -161,8 +159,8 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
     assert mine > other + 3
 
 
-def test_steps_beyond_the_last_do_nothing(family: VideoFamily, store: ObjectStore) -> None:
-    backend = a_backend(family, store)
+def test_steps_after_the_last_do_nothing(family: VideoFamily, store: ObjectStore) -> None:
+    backend = make_backend(family, store)
     states = [state for state in encode_jobs(backend, [JOB, make_video_job(steps=1)]) if isinstance(state, ActiveVideo)]
     assert [state.total_steps for state in states] == [STEPS + states[0].parts, 1 + states[1].parts]
     for _ in range(states[0].total_steps):
@@ -175,32 +173,32 @@ def test_steps_beyond_the_last_do_nothing(family: VideoFamily, store: ObjectStor
 @pytest.mark.parametrize(
     ("component", "tensor"), [("vae", "decoder.conv_out.conv.weight"), ("vocoder", "conv_out.weight")]
 )
-def test_a_broken_decoder_makes_no_videos(tmp_path: Path, component: str, tensor: str) -> None:
+def test_broken_decoder_fails_the_job(tmp_path: Path, component: str, tensor: str) -> None:
     folder, objects = copy_bundle("ltx2", tmp_path / "bundle"), tmp_path / "objects"
     poison(folder / component / "diffusion_pytorch_model.safetensors", tensor)
     family = native_loading.load(cpu_config(str(folder))).family
     assert isinstance(family, VideoFamily)
-    assert collect_events(a_backend(family, ObjectStore(objects.as_uri())), JOB)[-1] == NOTHING_USABLE
+    assert collect_events(make_backend(family, ObjectStore(objects.as_uri())), JOB)[-1] == NOTHING_USABLE
     assert list(objects.rglob("*.mp4")) == []
 
 
-def test_latents_that_are_not_finite_are_not_kept_for_the_next_attempt(family: VideoFamily, store: ObjectStore) -> None:
+def test_nan_latents_are_not_checkpointed(family: VideoFamily, store: ObjectStore) -> None:
     weight: torch.Tensor = family.transformer.proj_out.weight
     right = weight.detach().clone()
     try:
         with torch.no_grad():
             weight[0] = torch.nan
-        assert collect_events(a_backend(family, store), JOB)[-1] == NOTHING_USABLE
+        assert collect_events(make_backend(family, store), JOB)[-1] == NOTHING_USABLE
     finally:
         with torch.no_grad():
             weight.copy_(right)
     with pytest.raises(FileNotFoundError):
         store.get_blocking(CHECKPOINT)
-    generate(a_backend(family, store), JOB)
+    generate(make_backend(family, store), JOB)
 
 
 class SteppedStore(ObjectStore):
-    """Says when a checkpoint has been written."""
+    """A store that releases a semaphore for each written checkpoint."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -213,7 +211,7 @@ class SteppedStore(ObjectStore):
 
 
 def run_steps(backend: VideoBackend, store: SteppedStore, job: GenerationJob, steps: int) -> None:
-    """Takes the first steps, of which each is kept; then all but the store is lost."""
+    """Takes the first steps with a checkpoint each, and drops the state."""
     [state] = encode_jobs(backend, [job])
     assert isinstance(state, ActiveVideo)
     for _ in range(steps):
@@ -226,17 +224,17 @@ def run_steps(backend: VideoBackend, store: SteppedStore, job: GenerationJob, st
     ("steps", "fields"),
     [(1, {}), (2, {"start_video": "inputs/start"}), (STEPS, {}), (2, {"references": ("inputs/image",)})],
 )
-def test_another_worker_makes_the_very_video_that_one_was_lost_with(
+def test_resumed_video_is_identical(
     family: VideoFamily, store: ObjectStore, tmp_path: Path, start: bytes, steps: int, fields: dict[str, Any]
 ) -> None:
     job = make_video_job(video={"draft": True, "times": (0.5,) if "references" in fields else ()}, **fields)
-    whole = generate(a_backend(family, store), job)
+    whole = generate(make_backend(family, store), job)
     assert whole.draft is not None
     other = SteppedStore((tmp_path / "other").as_uri())
     other.put_blocking("inputs/start", start, "video/mp4")
-    other.put_blocking("inputs/image", png(an_image()), "image/png")
-    run_steps(a_backend(family, other), other, job, steps)
-    backend, second = a_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
+    other.put_blocking("inputs/image", png(gradient_image()), "image/png")
+    run_steps(make_backend(family, other), other, job, steps)
+    backend, second = make_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
     [state] = encode_jobs(backend, [second])
     assert isinstance(state, ActiveVideo)
     assert state.video.i == steps
@@ -247,14 +245,14 @@ def test_another_worker_makes_the_very_video_that_one_was_lost_with(
     assert np.array_equal(video_inspection.decode_frames(files[0]), video_inspection.decode_frames(files[1]))
 
 
-def test_no_checkpoint_is_written_any_more_when_a_video_is_stored(
+def test_no_checkpoint_follows_the_stored_video(
     family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, put_file = store.put_blocking, store.put_file_blocking
     stored, order = threading.Event(), list[str]()
 
     def slow(key: str, data: bytes, content_type: str) -> None:
-        stored.wait(0.5)  # in vain, unless a video is stored although this is on its way
+        stored.wait(0.5)  # times out, unless the video is stored during this call
         put(key, data, content_type)
         order.append(key)
 
@@ -265,6 +263,6 @@ def test_no_checkpoint_is_written_any_more_when_a_video_is_stored(
 
     monkeypatch.setattr(store, "put_blocking", slow)
     monkeypatch.setattr(store, "put_file_blocking", storing)
-    generate(a_backend(family, store), make_video_job(steps=1))
+    generate(make_backend(family, store), make_video_job(steps=1))
     assert order[0] == CHECKPOINT
     assert sorted(order[1:]) == [f"results/job/1/{name}" for name in ("frames.tiff", "thumbnail.jpeg", "video.mp4")]

@@ -8,7 +8,7 @@ import pytest
 import torch
 import video_inspection
 from support.jobs import encode_jobs, make_video_job
-from video_jobs import FRAMES, JOB, a_backend, an_engine, collect_events, ffmpeg_processes, generate
+from video_jobs import FRAMES, JOB, collect_events, ffmpeg_processes, generate, make_backend, make_engine
 
 from deployments.backend import Backend, OutOfMemory
 from deployments.backends.video_checkpoints import LATENTS_TYPE, pack_latents
@@ -41,7 +41,7 @@ REMAKE = "make it again"
         ({"draft": "inputs/short"}, "the draft was made by another model: make it again"),
     ],
 )
-def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
+def test_invalid_job_fails_with_a_reason(
     family: VideoFamily, store: ObjectStore, fields: dict[str, Any], text: str
 ) -> None:
     video, audio = torch.zeros(1, 96, 3, 2, 3), torch.zeros(1, 1, 9, 16)
@@ -51,13 +51,13 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
         ("inputs/short", {"video": video[:, :, :2], "audio": audio}, "m"),
     ):
         store.put_blocking(key, pack_latents(tensors, {"model": model}), LATENTS_TYPE)
-    failed = collect_events(a_backend(family, store), make_video_job(**fields))[-1]
+    failed = collect_events(make_backend(family, store), make_video_job(**fields))[-1]
     assert isinstance(failed, Failed), failed
     assert text in failed.reason
 
 
-def test_a_job_beside_one_that_cannot_be_done_is_done(family: VideoFamily, store: ObjectStore) -> None:
-    engine, good, bad = an_engine(a_backend(family, store)), list[Event](), list[Event]()
+def test_invalid_job_does_not_affect_others(family: VideoFamily, store: ObjectStore) -> None:
+    engine, good, bad = make_engine(make_backend(family, store)), list[Event](), list[Event]()
     engine.submit(make_video_job(id="bad", start_video="inputs/text"), bad.append)
     engine.submit(JOB, good.append)
     engine.run_until_idle()
@@ -65,7 +65,7 @@ def test_a_job_beside_one_that_cannot_be_done_is_done(family: VideoFamily, store
     assert isinstance(good[-1], Done)
 
 
-def test_a_store_out_of_reach_is_no_fault_of_the_job(
+def test_unreachable_store_is_not_the_jobs_fault(
     family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*_: object) -> None:
@@ -73,17 +73,17 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "get_blocking", down)
-        last = collect_events(a_backend(family, store), make_video_job(start_video="inputs/start"))[-1]
+        last = collect_events(make_backend(family, store), make_video_job(start_video="inputs/start"))[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
     monkeypatch.setattr(store, "put_file_blocking", down)
-    last = collect_events(a_backend(family, store), JOB)[-1]
+    last = collect_events(make_backend(family, store), JOB)[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
 
 
-def test_a_video_to_go_on_from_is_fetched_once(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
-    engine, events = an_engine(a_backend(family, store)), list[Event]()
+def test_start_video_is_fetched_once(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
+    engine, events = make_engine(make_backend(family, store)), list[Event]()
     engine.submit(make_video_job(start_video="inputs/start"), events.append)
     engine.step_once()
     assert store.root is not None
@@ -95,14 +95,14 @@ def test_a_video_to_go_on_from_is_fetched_once(family: VideoFamily, store: Objec
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that videos are written in several steps."""
+    """Makes videos take several steps to write."""
     monkeypatch.setattr(ltx2_latents, "_MAX_CHUNK", 1)
 
 
-def while_exporting(
+def run_until_export(
     backend: Backend[FetchedVideo, ActiveVideo], job: GenerationJob
 ) -> tuple[Engine[FetchedVideo, ActiveVideo], RequestHandle, list[Event]]:
-    engine, events = an_engine(backend), list[Event]()
+    engine, events = make_engine(backend), list[Event]()
     handle = engine.submit(job, events.append)
     while not ffmpeg_processes():
         assert engine.step_once()
@@ -111,10 +111,10 @@ def while_exporting(
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("start_video", [None, "inputs/start"])
-def test_a_video_that_is_cancelled_while_it_is_written_leaves_nothing(
+def test_cancelled_export_leaves_nothing(
     family: VideoFamily, store: ObjectStore, temporary: Path, start_video: str | None
 ) -> None:
-    engine, handle, events = while_exporting(a_backend(family, store), make_video_job(start_video=start_video))
+    engine, handle, events = run_until_export(make_backend(family, store), make_video_job(start_video=start_video))
     assert list(temporary.iterdir())
     engine.cancel(handle)
     assert not ffmpeg_processes()
@@ -125,24 +125,20 @@ def test_a_video_that_is_cancelled_while_it_is_written_leaves_nothing(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_engine_that_is_stopped_or_dropped_while_it_writes_leaves_nothing(
-    family: VideoFamily, store: ObjectStore, temporary: Path
-) -> None:
-    engine, _, _ = while_exporting(a_backend(family, store), JOB)
+def test_stopped_engine_leaves_no_export(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
+    engine, _, _ = run_until_export(make_backend(family, store), JOB)
     assert engine.stop()
     assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
-    engine, _, _ = while_exporting(a_backend(family, store), JOB)
+    engine, _, _ = run_until_export(make_backend(family, store), JOB)
     del engine, _
     assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
-    family: VideoFamily, store: ObjectStore, temporary: Path
-) -> None:
-    engine, _, events = while_exporting(a_backend(family, store), JOB)
+def test_killed_ffmpeg_fails_only_the_attempt(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
+    engine, _, events = run_until_export(make_backend(family, store), JOB)
     for process in ffmpeg_processes():
         process.kill()
     engine.run_until_idle()
@@ -153,10 +149,10 @@ def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_video_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew(
+def test_out_of_memory_in_export_restarts_the_file(
     family: VideoFamily, store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = a_backend(family, store)
+    backend = make_backend(family, store)
     [state] = encode_jobs(backend, [JOB])
     assert isinstance(state, ActiveVideo)
     while not state.export or state.export.done < 1:
@@ -178,11 +174,11 @@ def test_a_video_that_ran_out_of_memory_while_it_was_written_begins_its_file_ane
     assert video_inspection.inspect(data).frames == FRAMES
     assert np.array_equal(
         video_inspection.decode_frames(data),
-        video_inspection.decode_frames(store.get_blocking(generate(a_backend(family, store), JOB).key)),
+        video_inspection.decode_frames(store.get_blocking(generate(make_backend(family, store), JOB).key)),
     )
 
 
-def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
+def test_out_of_memory_in_draft_is_retried(
     family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, failures = type(family).draft, iter([torch.OutOfMemoryError("too much")])
@@ -193,19 +189,19 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
         return whole(*arguments)
 
     monkeypatch.setattr(type(family), "draft", draft)
-    output = generate(a_backend(family, store), make_video_job(video={"draft": True}))
+    output = generate(make_backend(family, store), make_video_job(video={"draft": True}))
     assert output.draft is not None
     assert video_inspection.inspect(store.get_blocking(output.key)).frames == FRAMES
 
 
-def test_the_device_waits_for_no_store_and_no_decoder(
+def test_device_waits_for_no_store_or_decoder(
     family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = a_backend(family, store)
+    backend = make_backend(family, store)
     fetched = [backend.fetch(make_video_job(start_video="inputs/start"))]
 
     def hangs(*args: object, **how: object) -> None:
-        raise AssertionError("it would be waited for")
+        raise AssertionError("the device waited for this call")
 
     for name in ("get_blocking", "put_blocking"):
         monkeypatch.setattr(ObjectStore, name, hangs)

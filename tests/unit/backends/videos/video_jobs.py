@@ -1,4 +1,4 @@
-"""Jobs for videos, as small as can be, and what becomes of them."""
+"""Small video jobs, and engines to run them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CHECKPOINT = checkpoint_key("job")
 JOB = make_video_job()
 
 
-def an_image() -> Pixels:
-    """Smooth: red grows to the right, blue to the bottom."""
+def gradient_image() -> Pixels:
+    """Returns a gradient: red to the right, blue to the bottom."""
     pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     pixels[..., 0] = np.linspace(0, 255, WIDTH, dtype=np.uint8)
     pixels[..., 2] = np.linspace(0, 255, HEIGHT, dtype=np.uint8)[:, None]
@@ -43,19 +43,21 @@ def psnr(one: Pixels, other: Pixels) -> float:
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def a_backend(family: VideoFamily, store: ObjectStore, model: str = "m", enlarge: Enlarge = "smooth") -> VideoBackend:
+def make_backend(
+    family: VideoFamily, store: ObjectStore, model: str = "m", enlarge: Enlarge = "smooth"
+) -> VideoBackend:
     return VideoBackend(family, store, model, enlarge=enlarge, threads=1)
 
 
 Videos: TypeAlias = Backend[FetchedVideo, ActiveVideo]
 
 
-def an_engine(backend: Videos, preview_every: float | None = None) -> Engine[FetchedVideo, ActiveVideo]:
+def make_engine(backend: Videos, preview_every: float | None = None) -> Engine[FetchedVideo, ActiveVideo]:
     return Engine(backend, max_running=2, max_batch=1, preview_every=preview_every)
 
 
 def collect_events(backend: Videos, job: GenerationJob, preview_every: float | None = None) -> list[Event]:
-    engine, events = an_engine(backend, preview_every), list[Event]()
+    engine, events = make_engine(backend, preview_every), list[Event]()
     engine.submit(job, events.append)
     engine.run_until_idle()
     return events
