@@ -73,7 +73,7 @@ async def check_promises(
         _durations_are_possible(tasks),
         _webhooks_arrived(journal, tasks),
         _make_result(
-            "a dead destination delays nobody",
+            "a dead destination delays no other",
             f"{journal.backlog} webhooks waited for it, {len(journal.delayed)} of others",
             journal.delayed,
         ),
@@ -87,8 +87,8 @@ async def check_promises(
         results += [
             _make_result("work on a drained node costs no crash", f"{len(testbed.drained)} drains", struck),
             _make_result(
-                "what a deployment refuses is told when to come again",
-                f"{len(unclear)} answers of 5xx that did not say",
+                "responses of 5xx during a deployment say when to retry",
+                f"{len(unclear)} without it",
                 unclear,
             ),
             await _on_demand_queue_scales(tasks, testbed),

@@ -51,9 +51,9 @@ class GenServe:
         if self.config is not None:
             self.monkeypatch.setenv("GEN_CONFIG", str(self.config))
         self.monkeypatch.setattr("sys.argv", ["gen-serve", *words])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             cli.main()
-        code = ended.value.code
+        code = exit_info.value.code
         printed = self.capsys.readouterr()
         assert isinstance(code, int)
         assert notes or bool(printed.err) == (code != 0), "stderr has errors and nothing else"

@@ -26,10 +26,10 @@ def waiting(
     """Calls in a thread. Yields the future response and the ids of its tasks; `client` must have no other tasks."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call)
-        give_up = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while len(ids := active(client)) < count:
             assert not answer.done(), answer.result().text
-            assert time.monotonic() < give_up, "no task was accepted"
+            assert time.monotonic() < deadline, "no task was accepted"
         yield answer, ids
 
 

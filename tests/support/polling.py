@@ -15,8 +15,8 @@ def wait_for_end(
     watch = None if progress is None else lambda task: progress(dict(task))
     try:
         return dict(client.wait(task_id, progress=watch).task)
-    except TaskUnsuccessful as ended:
-        return dict(ended.task)
+    except TaskUnsuccessful as error:
+        return dict(error.task)
 
 
 def poll_result(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:

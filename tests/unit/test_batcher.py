@@ -10,7 +10,7 @@ import pytest
 from deployments.batcher import Batcher
 
 
-class Work:
+class BatchedWork:
     """Doubles numbers, refuses negative ones, and holds every batch until it is let go."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.T
 
 
 async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: ThreadPoolExecutor) -> None:
-    work = Work()
+    work = BatchedWork()
     batcher = Batcher(work, executor, max_batch=3)
     first = await start_calls(batcher, 1)
     others = await start_calls(batcher, 2, 3, 4, 5)
@@ -56,7 +56,7 @@ async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: Thr
 
 
 async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
-    work = Work()
+    work = BatchedWork()
     work.gate.set()
     batcher = Batcher(work, executor, max_batch=8)
     results = await asyncio.gather(*(batcher(item) for item in (1, -1, 3)), return_exceptions=True)
@@ -84,7 +84,7 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
 
 
 async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
-    work = Work()
+    work = BatchedWork()
     batcher = Batcher(work, executor, max_batch=8)
     first = await start_calls(batcher, 1)
     dropped, waiting_call = await start_calls(batcher, 2, 3)

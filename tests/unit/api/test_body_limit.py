@@ -23,7 +23,7 @@ async def wait_for(event: asyncio.Event) -> None:
         await event.wait()
 
 
-class Service:
+class EchoService:
     """Reads bodies, says how large they are, and answers those at `/slow` once `answers` is set."""
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Service:
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
+def service() -> EchoService:
+    return EchoService()
 
 
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(service: EchoService) -> AsyncIterator[httpx2.AsyncClient]:
     transport = httpx2.ASGITransport(app=service.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://service", headers={"x-key": "k"}) as client:
         yield client
@@ -85,7 +85,7 @@ def assert_no_room(response: httpx2.Response) -> None:
     assert response.headers["connection"] == "close", "the rest of the body stays unread"
 
 
-async def test_bodies_have_room_until_their_answer(service: Service, client: httpx2.AsyncClient) -> None:
+async def test_bodies_have_room_until_their_answer(service: EchoService, client: httpx2.AsyncClient) -> None:
     slow = asyncio.create_task(client.post("/slow", content=bytes(3 * MB)))
     await service.has_read()
     assert_no_room(await client.post("/", content=bytes(MB + 1)))
@@ -96,7 +96,7 @@ async def test_bodies_have_room_until_their_answer(service: Service, client: htt
 
 
 async def test_small_bodies_are_taken_when_large_ones_fill_the_room(
-    service: Service, client: httpx2.AsyncClient
+    service: EchoService, client: httpx2.AsyncClient
 ) -> None:
     slow = asyncio.create_task(client.post("/slow", content=bytes(ROOM)))
     await service.has_read()
@@ -116,7 +116,7 @@ async def test_a_declared_length_counts_before_it_comes(client: httpx2.AsyncClie
     assert (await slow).json() == ROOM
 
 
-async def test_without_a_declared_length_what_comes_counts(service: Service, client: httpx2.AsyncClient) -> None:
+async def test_without_a_declared_length_what_comes_counts(service: EchoService, client: httpx2.AsyncClient) -> None:
     slow = asyncio.create_task(client.post("/slow", content=make_chunks(MB, MB)))
     await service.has_read()
     assert_no_room(await client.post("/", content=make_chunks(MB, MB, 1)))
@@ -125,7 +125,7 @@ async def test_without_a_declared_length_what_comes_counts(service: Service, cli
     assert (await slow).json() == 2 * MB
 
 
-async def test_a_request_that_breaks_off_leaves_its_room(service: Service, client: httpx2.AsyncClient) -> None:
+async def test_a_request_that_breaks_off_leaves_its_room(service: EchoService, client: httpx2.AsyncClient) -> None:
     slow = asyncio.create_task(client.post("/slow", content=bytes(ROOM)))
     await service.has_read()
     slow.cancel()
@@ -133,7 +133,7 @@ async def test_a_request_that_breaks_off_leaves_its_room(service: Service, clien
     assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
 
 
-async def test_uploads_take_no_room(service: Service, client: httpx2.AsyncClient) -> None:
+async def test_uploads_take_no_room(service: EchoService, client: httpx2.AsyncClient) -> None:
     upload = asyncio.create_task(client.post("/upload", content=bytes(2 * ROOM)))
     await service.has_read()
     assert (await client.post("/", content=bytes(ROOM))).json() == ROOM

@@ -48,7 +48,7 @@ class Tasks:
         return 1
 
 
-class Client:
+class WaitingClient:
     """One that waits: `listening` is set once its leaving would be noticed."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Expected:
 
 @pytest.mark.parametrize("keep", [True, False])
 async def test_a_wait_that_is_given_up_cancels_its_tasks(services: Services, tasks: Tasks, keep: bool) -> None:
-    client = Client()
+    client = WaitingClient()
     call = asyncio.create_task(waiting.wait_for_end(services, client.request, CALLER, ["a", "b"], keep=keep))
     async with asyncio.timeout(PATIENCE_S):
         await client.listening.wait()
@@ -101,7 +101,7 @@ async def test_a_wait_that_is_given_up_cancels_its_tasks(services: Services, tas
 async def test_where_the_store_is_away_the_tasks_are_named(services: Services, tasks: Tasks) -> None:
     tasks.away = True
     with pytest.raises(waiting.Refusal, match="accepted tasks continue: a, b") as refusal:
-        await waiting.wait_for_end(services, Client().request, CALLER, ["a", "b"], keep=False)
+        await waiting.wait_for_end(services, WaitingClient().request, CALLER, ["a", "b"], keep=False)
     assert refusal.value.status_code == 503
     assert refusal.value.headers == {"x-should-retry": "false"}, "a repetition would cost twice"
 

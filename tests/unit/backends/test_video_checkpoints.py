@@ -67,10 +67,10 @@ def store() -> ObjectStore:
 def resume(store: ObjectStore, model: str = "m", **options: Any) -> tuple[VideoState, tuple[Tensor, Tensor]]:
     """Resumes a new state from the checkpoint. Returns it and its initial latents."""
     state = make_state(**options)
-    began = state.video.x, state.audio.x
+    initial = state.video.x, state.audio.x
     checkpoints = VideoCheckpoints(store, model)
     checkpoints.resume(state, checkpoints.read(KEY))
-    return state, began
+    return state, initial
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])
@@ -107,10 +107,10 @@ def make_checkpoint(model: str | None = "m", steps: str | None = "2", **tensors:
 )
 def test_unusable_checkpoint_is_ignored(store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     store.put_blocking(KEY, data, LATENTS_TYPE)
-    state, began = resume(store)
+    state, initial = resume(store)
     assert state.i == 0
-    assert state.video.x is began[0]
-    assert state.audio.x is began[1]
+    assert state.video.x is initial[0]
+    assert state.audio.x is initial[1]
     assert "job starts over" in caplog.text
 
 
@@ -138,12 +138,12 @@ def test_unreachable_store_only_loses_checkpoints(store: ObjectStore, monkeypatc
 
 
 def test_steps_do_not_wait_for_checkpoints(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    began, go_on = threading.Event(), threading.Event()
+    started, resume_put = threading.Event(), threading.Event()
     put = store.put_blocking
 
     def slow(*arguments: Any) -> None:
-        began.set()
-        go_on.wait()
+        started.set()
+        resume_put.wait()
         put(*arguments)
 
     monkeypatch.setattr(store, "put_blocking", slow)
@@ -151,11 +151,11 @@ def test_steps_do_not_wait_for_checkpoints(store: ObjectStore, monkeypatch: pyte
     step(state)
     first = state.video.x
     checkpoints.keep(state)
-    began.wait()
+    started.wait()
     for _ in range(2):
         step(state)
         checkpoints.keep(state)
-    go_on.set()
+    resume_put.set()
     checkpoints.settle()
     again, _ = resume(store)
     assert again.i == 1

@@ -189,7 +189,7 @@ def test_any_text_is_normalized_without_error(text: str, images: int) -> None:
 )
 def test_hostile_text_takes_linear_time(make: Callable[[int], str]) -> None:
     """Quadratic time would take minutes."""
-    prompt, began = make(HOSTILE), time.process_time()
+    prompt, start = make(HOSTILE), time.process_time()
     for images in (0, 1, 2):
         read_sentence(prompt, images)
-    assert time.process_time() - began < 15
+    assert time.process_time() - start < 15

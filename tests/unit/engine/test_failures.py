@@ -173,9 +173,9 @@ def test_broken_device_ends_all_jobs_without_blame(call: str) -> None:
     bench = Bench(VirtualBackend(errors={(call, "2"): DeviceBroken()}), preview_every=0.5)
     bench.learn()
     bench.run(*(make_job(str(n), size=64 + 8 * (n % 2)) for n in range(12)))
-    ended = {name: bench.last(name) for name in bench.listeners}
-    assert {event for event in ended.values() if not isinstance(event, Done)} == {DEVICE_BROKEN}
-    assert ended["2"] == DEVICE_BROKEN
+    last_events = {name: bench.last(name) for name in bench.listeners}
+    assert {event for event in last_events.values() if not isinstance(event, Done)} == {DEVICE_BROKEN}
+    assert last_events["2"] == DEVICE_BROKEN
     assert bench.backend.calls[-1][0] == call, "the device was used after that"
     assert bench.engine.health.broken
 

@@ -168,9 +168,9 @@ def test_job_that_cannot_meet_its_deadline_takes_no_step() -> None:
     bench = make_trained_bench()
     bench.run(make_job("long", steps=400, remaining_s=200.0), make_job("short", steps=4, remaining_s=200.0))
     assert isinstance(bench.last("short"), Done)
-    ended = bench.last("long")
-    assert isinstance(ended, Failed)
-    assert ended.reason == (
+    failed = bench.last("long")
+    assert isinstance(failed, Failed)
+    assert failed.reason == (
         "this can't be done before its deadline: it would take 7 minutes more, and 3 minutes are left; "
         "fewer steps or a smaller size take less"
     )

@@ -154,7 +154,7 @@ def service(port: int = 8000) -> RunningService:
 
 
 @contextmanager
-def elsewhere(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
+def run_other_service(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
     """A service in another process."""
     command = [sys.executable, "-c", ANNOUNCE, noted.model_dump_json()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -180,7 +180,7 @@ def test_service_is_found_while_it_runs(state: Path) -> None:
 
 
 def test_service_of_another_process_is_found_until_it_is_killed(state: Path) -> None:
-    with elsewhere(service(8001)) as process:
+    with run_other_service(service(8001)) as process:
         with announce(service(8002)):
             assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
         process.kill()

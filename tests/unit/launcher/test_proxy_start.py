@@ -152,14 +152,14 @@ def start_proxy(folder: Path, replica_port: int | None, requests: list[str]) -> 
     )
     process = subprocess.Popen([get_haproxy_binary(), "-db", "-f", str(file)])
     try:
-        give_up = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 socket.create_connection((ADDRESS, config.frontend_port)).close()
                 break
             except ConnectionRefusedError:
                 assert process.poll() is None
-                assert time.monotonic() < give_up
+                assert time.monotonic() < deadline
                 time.sleep(0.02)
         yield Proxy(psutil.Process(process.pid), config.frontend_port, requests)
     finally:

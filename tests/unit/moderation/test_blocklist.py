@@ -137,6 +137,6 @@ def test_list_must_exist_and_may_be_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["kill ", "child ", "how to make a ", "n u d e ", "x"])
 def test_hostile_texts_are_scored_quickly(unit: str) -> None:
-    began = time.thread_time()
+    start = time.thread_time()
     score((unit * 32_768)[:32_768])
-    assert time.thread_time() - began < 5
+    assert time.thread_time() - start < 5

@@ -131,9 +131,9 @@ def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, 
     def make(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
         chat, prompts = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
 
-        def generate(tokens: list[int], _seed: int, most: int | None = None) -> str:
+        def generate(tokens: list[int], _seed: int, max_tokens: int | None = None) -> str:
             prompts.append(chat._tokenizer.decode(tokens))
-            assert (most == RATIO_TOKENS) == ("ratio" in prompts[-1])
+            assert (max_tokens == RATIO_TOKENS) == ("ratio" in prompts[-1])
             return answer
 
         monkeypatch.setattr(chat, "_generate", generate)

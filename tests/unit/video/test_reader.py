@@ -165,8 +165,8 @@ def test_stream_offsets_are_kept(
     assert probe(file).frames == frame_count
     track = audio(file)
     assert track is not None
-    began = np.flatnonzero(np.abs(track.samples[0]) > 0.05)[0] / track.rate
-    assert began == pytest.approx(silent, abs=0.03)
+    onset = np.flatnonzero(np.abs(track.samples[0]) > 0.05)[0] / track.rate
+    assert onset == pytest.approx(silent, abs=0.03)
 
 
 def test_video_without_audio_has_none(store_file: Callable[[bytes], Path]) -> None:
