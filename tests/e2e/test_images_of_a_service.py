@@ -129,7 +129,7 @@ def test_kontext_keeps_the_rest_of_an_image(make: Make) -> None:
 
 
 @pytest.mark.slow
-def test_gen_2_max_rewrites_the_prompt_and_cuts_out_the_subject(make: Make) -> None:
+def test_gen_2_max_rewrites_prompts_and_cuts_out_the_subject(make: Make) -> None:
     body = {"prompt": "a large red circle on a white background", "width": 512, "height": 512, "seed": 3}
     rewritten, cut = make("gen-2-max", transparent_bg=True, **body)
     plain, _ = make("gen-2-max", disable_pup=True, **body)

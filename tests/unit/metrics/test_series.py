@@ -67,7 +67,7 @@ def test_what_is_declared_is_found() -> None:
         ("gen_task_wait_seconds", "there is no gen_task_wait_seconds"),  # of a histogram, only its parts
         ('gen_tasks_queued{lne="a"}', "gen_tasks_queued has no lne"),
         ("sum by (endpoint) (gen_tasks_queued)", "none of gen_tasks_queued has endpoint"),
-        ("1 + 1", "it asks for nothing"),
+        ("1 + 1", "it has no metric"),
     ],
 )
 def test_what_is_not_declared_is_seen(expression: str, fault: str) -> None:
