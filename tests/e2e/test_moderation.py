@@ -47,17 +47,6 @@ def test_moderated_prompt_costs_nothing(client: Client, breakable: LocalService,
     assert client.credits() == before
 
 
-def test_safety_tolerance_decides_about_a_prompt(client: Client) -> None:
-    body = CIRCLE | {"prompt": "a knight with a bloody sword"}
-    assert run_task(client, **body)["status"] == "Ready"
-    assert run_task(client, **body, safety_tolerance=0)["status"] == "Request Moderated"
-
-
-def test_input_image_is_moderated(client: Client, breakable: LocalService) -> None:
-    task = run_task(client, **CIRCLE, images=[image_base64(Image.fromarray(draw_forbidden_image()))])
-    assert_moderated(breakable, task, "Request Moderated")
-
-
 def test_moderated_result_is_deleted_and_refunded(client: Client, breakable: LocalService) -> None:
     covered = draw_forbidden_image()
     covered[COVERED] = np.where(np.indices((224, 240)).sum(axis=0)[..., None] // 56 % 2, 255, 0)
