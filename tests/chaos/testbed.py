@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import yaml
 from support.local_service import LocalService, merge
 from support.redis_process import RedisProcess, ReplicatedRedis
-from support.tiny_classifier import moderation
+from support.tiny_classifier import moderation_settings
 
 from chaos.nodes import ClusterService
 from chaos.object_server import ObjectServer, serving
@@ -98,7 +98,7 @@ def open_testbed(topology: Topology, folder: Path, repository: Path, seconds: fl
     environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
     settings = _settings(breaks, seconds, repository)
     if topology != "nodes":  # there each death of a node would make a replica load torch again
-        settings |= {"moderation": moderation(folder / "classifier")}
+        settings |= {"moderation": moderation_settings(folder / "classifier")}
     if topology == "one machine":
         with _closing(LocalService(home, repository, environment, **settings)) as service:
             yield Testbed(service, clocks, breaks)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from forbidden_image import draw_forbidden_image
 from support.local_service import LocalService
-from support.tiny_classifier import moderation
+from support.tiny_classifier import moderation_settings
 
 from deployments.moderation.known_images import fingerprint
 from serve_app.cli.service import Client
@@ -59,7 +59,7 @@ def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
     service = LocalService(
         folder,
         repository,
-        moderation=moderation(folder / "classifier") | {"images": images},
+        moderation=moderation_settings(folder / "classifier") | {"images": images},
         tasks=TASK_SETTINGS,
         models={"eraser": eraser, **sharing},
         text_encoders={"klein": {"checkpoint": "bundled/flux2klein", "dtype": "float32"}},

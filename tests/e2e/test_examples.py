@@ -23,7 +23,7 @@ from support import published_clients
 from support.local_service import LocalService
 from support.markdown import kinds, scripts
 from support.polling import wait_for_end
-from support.prompt_cases import scene
+from support.prompt_cases import parse_scene
 
 from serve_app.cli.service import Client
 from serve_app.launcher.embedded_redis import free_port
@@ -61,7 +61,7 @@ def assert_shows(client: Client, task: dict[str, Any]) -> None:
     )
     if expected is not None:
         image = Image.open(io.BytesIO(client.fetch(result["sample"]))).convert("RGB")
-        assert scene(expected).faults(np.asarray(image)) == [], result["prompt"]
+        assert parse_scene(expected).faults(np.asarray(image)) == [], result["prompt"]
 
 
 def list_examples(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:

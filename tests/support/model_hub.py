@@ -37,7 +37,7 @@ def read_files(folder: Path, **changes: bytes | None) -> dict[str, bytes]:
     return {name: content for name, content in (files | changes).items() if content is not None}
 
 
-def pipeline() -> dict[str, bytes]:
+def pipeline_files() -> dict[str, bytes]:
     """Returns a bundled checkpoint as a hub has it: with its own autoencoder, and files that no replica reads."""
     index = json.loads((BUNDLED / "flux" / "model_index.json").read_bytes())
     del index["_shared"]
@@ -46,7 +46,7 @@ def pipeline() -> dict[str, bytes]:
     return read_files(BUNDLED / "flux") | parts | others | {"model_index.json": json.dumps(index).encode()}
 
 
-def published_beside(files: State) -> dict[str, bytes]:
+def sibling_files(files: State) -> dict[str, bytes]:
     """Returns further files of a repository: other formats, half precision, and an older autoencoder."""
     others: dict[str, bytes] = {}
     for name, content in files.items():

@@ -32,7 +32,7 @@ class PromptCase:
     expected: ShapeScene
 
 
-def read(file: Path) -> dict[str, list[PromptCase]]:
+def read_cases(file: Path) -> dict[str, list[PromptCase]]:
     """Returns the cases by heading. A line is `prompt | input images, if any | expected scene`."""
     sections: dict[str, list[PromptCase]] = {}
     heading: list[PromptCase] = []
@@ -41,11 +41,11 @@ def read(file: Path) -> dict[str, list[PromptCase]]:
             heading = sections.setdefault(line.removeprefix("# "), [])
         else:
             prompt, *references, expected = line.split(" | ")
-            heading.append(PromptCase(prompt, tuple(map(scene, references)), scene(expected)))
+            heading.append(PromptCase(prompt, tuple(map(parse_scene, references)), parse_scene(expected)))
     return sections
 
 
-def scene(text: str) -> ShapeScene:
+def parse_scene(text: str) -> ShapeScene:
     shapes, ground = text.split(" / ")
     parts = [] if shapes == "nothing" else shapes.split(" + ")
     return ShapeScene(tuple(shape for part in parts for shape in _shapes(part)), _ground(ground))

@@ -19,7 +19,7 @@ _LABELS: Final = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right
 _NAME: Final = re.compile(r"(?<![\w:.])([a-zA-Z_:][\w:]*)\s*(\(|\{[^}]*\})?")
 
 
-def faults(expression: str) -> Iterator[str]:
+def find_faults(expression: str) -> Iterator[str]:
     """Yields a message for each metric and label that the service does not export."""
     labels = _TARGET_LABELS | set(_ADDED_LABELS.findall(expression))
     text = _TEXT.sub("", expression)

@@ -25,7 +25,7 @@ def save_classifier(folder: Path) -> None:
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
-def moderation(folder: Path) -> dict[str, Any]:
+def moderation_settings(folder: Path) -> dict[str, Any]:
     """Saves a classifier in `folder`. Returns settings that add it to the moderation of texts."""
     save_classifier(folder)
     classifier = {"backend": "text-classifier", "checkpoint": str(folder), "labels": {WORD: CATEGORY}, "device": "cpu"}

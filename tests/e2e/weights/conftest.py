@@ -17,7 +17,7 @@ from support.model_hub import (
     Profile,
     Profiles,
     Repository,
-    pipeline,
+    pipeline_files,
     read_files,
     running,
 )
@@ -30,7 +30,7 @@ def hub() -> Iterator[Hub]:
     rewriter = read_files(BUNDLED / "rewriter", **{"pytorch_model.bin": b"the same once more"})
     network = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"weights", "onnx/model_fp16.onnx": b"half"}
     with running() as hub:
-        for name, files in ((PIPELINE, pipeline()), (REWRITER, rewriter), ("owner/network", network)):
+        for name, files in ((PIPELINE, pipeline_files()), (REWRITER, rewriter), ("owner/network", network)):
             hub.repositories[name] = Repository({MAIN: files})
         yield hub
 

@@ -21,9 +21,9 @@ from support.model_hub import (
     Profiles,
     Repository,
     State,
-    pipeline,
-    published_beside,
+    pipeline_files,
     read_files,
+    sibling_files,
 )
 
 from deployments.contract.model import BUNDLED
@@ -93,8 +93,8 @@ def test_fetched_weights_load_offline_and_are_kept(hub: Hub, profile: Profiles) 
 
 
 def test_only_loaded_weights_are_fetched(hub: Hub, profile: Profiles) -> None:
-    plain = pipeline()
-    others = published_beside(plain)
+    plain = pipeline_files()
+    others = sibling_files(plain)
     hub.repositories[PIPELINE] = Repository({MAIN: plain | others})
     machine = profile({"image": IMAGE})
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
@@ -106,7 +106,7 @@ def test_only_loaded_weights_are_fetched(hub: Hub, profile: Profiles) -> None:
 
 @pytest.mark.parametrize("suffix", [".fp16.safetensors", ".bin"])
 def test_other_weight_formats_are_a_fallback(hub: Hub, profile: Profiles, suffix: str) -> None:
-    files = {name.replace(".safetensors", suffix): content for name, content in pipeline().items()}
+    files = {name.replace(".safetensors", suffix): content for name, content in pipeline_files().items()}
     hub.repositories[PIPELINE] = Repository({MAIN: files})
     machine = profile({"image": {**IMAGE, "backend": "diffusers"}})
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
@@ -144,7 +144,7 @@ def test_broken_fetch_is_resumed(hub: Hub, profile: Profiles) -> None:
     assert (row["there"], row["missing"]) == ("", "here")
     hub.max_bytes, hub.sent_bytes = None, 0
     assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
-    assert 0 < hub.sent_bytes < sum(map(len, pipeline().values())) - 500_000
+    assert 0 < hub.sent_bytes < sum(map(len, pipeline_files().values())) - 500_000
     assert machine.offline(LOADED) == "Flux1"
 
 

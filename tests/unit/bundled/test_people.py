@@ -17,7 +17,7 @@ from PIL import Image
 from support.bundle import cpu_config
 from support.images import encode_image
 from support.jobs import make_job
-from support.prompt_cases import PromptCase, read
+from support.prompt_cases import PromptCase, read_cases
 from support.scenes import Pixels, ShapeScene
 
 from deployments import native_loading
@@ -26,7 +26,7 @@ from deployments.families.family import Family
 from deployments.families.state import State
 from deployments.families.step import step
 
-CASES = read(Path(__file__).with_name("people.txt"))
+CASES = read_cases(Path(__file__).with_name("people.txt"))
 TOGETHER, STEPS = 8, 16
 CANVASES = ((128, 128), (224, 128), (128, 224))
 """Canvases with the checkpoint's render side."""

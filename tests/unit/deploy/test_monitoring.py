@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.promql import faults
+from support.promql import find_faults
 from support.promtool import promtool
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -40,10 +40,10 @@ def fill_in_variables(expression: str) -> str:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_series_and_label_is_declared(path: Path) -> None:
     for expression in expressions(path):
-        assert list(faults(fill_in_variables(expression))) == [], expression
+        assert list(find_faults(fill_in_variables(expression))) == [], expression
     for variable in load_dashboard(path)["templating"]["list"][1:]:
         series, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
-        assert list(faults(f"sum by ({label}) ({series})")) == []
+        assert list(find_faults(f"sum by ({label}) ({series})")) == []
         assert variable["name"] == label
 
 
@@ -81,7 +81,7 @@ NAMES = [rule["alert"] for rule in RULES]
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_alert_uses_declared_series(rule: dict[str, Any]) -> None:
-    assert list(faults(rule["expr"])) == []
+    assert list(find_faults(rule["expr"])) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
@@ -107,7 +107,7 @@ def test_each_alert_is_tested_firing_and_silent() -> None:
 
 def test_input_series_of_alert_tests_are_declared() -> None:
     fed = {each["series"] for test in _tests() for each in test["input_series"]}
-    assert [fault for series in sorted(fed) for fault in faults(series)] == []
+    assert [fault for series in sorted(fed) for fault in find_faults(series)] == []
 
 
 def test_alerts_fire_when_they_should() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.promql import faults
+from support.promql import find_faults
 
 from serve_app.metrics.reader import Scrape
 from serve_app.metrics.series import ALL, DOCUMENT, Series, SeriesType, fill_table
@@ -57,7 +57,7 @@ def test_what_is_declared_is_found() -> None:
         'sum by (le, model) (rate(gen_task_wait_seconds_bucket{model=~"x|by", le!="1"}[5m])) / ignoring (le) up > 0.5 '
         'and on (made) label_replace(gen_tasks_queued{model="}"} > 0, "made", "$1", "model", "(.*)") offset 5m'
     )
-    assert list(faults(expression)) == []
+    assert list(find_faults(expression)) == []
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_what_is_declared_is_found() -> None:
     ],
 )
 def test_what_is_not_declared_is_seen(expression: str, fault: str) -> None:
-    assert list(faults(expression)) == [fault]
+    assert list(find_faults(expression)) == [fault]
