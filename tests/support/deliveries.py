@@ -96,7 +96,7 @@ async def members(redis: Redis, key: str) -> list[str]:
 async def everything(store: TaskStore) -> dict[str, Any]:
     """Returns all values below the prefix, except those that expire within seconds."""
     entries = await read_keys(store.redis, store.prefix)
-    passing = tuple(store.prefix + name for name in ("rate:", "call:"))
+    passing = tuple(store.prefix + name for name in ("rate:", "call:", "memory"))
     return {key: value for key, value in entries.items() if not key.startswith(passing)}
 
 
