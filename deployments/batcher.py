@@ -20,17 +20,27 @@ Out = TypeVar("Out")
 class Batcher(Generic[In, Out]):
     """Batches calls of `work`. Belongs to one event loop."""
 
-    def __init__(self, work: Callable[[Sequence[In]], Sequence[Out]], executor: Executor, max_batch: int) -> None:
-        """`work` runs in `executor` with up to `max_batch` items, and returns one result for each, in order."""
+    def __init__(
+        self,
+        work: Callable[[Sequence[In]], Sequence[Out]],
+        executor: Executor,
+        max_batch: int,
+        item_faults: tuple[type[Exception], ...] = (ValueError,),
+    ) -> None:
+        """`work` runs in `executor` with up to `max_batch` items, and returns one result for each, in order.
+
+        `item_faults` are errors that say nothing about the model's health.
+        """
         self._work = work
         self._executor = executor
         self._max_batch = max_batch
+        self._item_faults = item_faults
         self._waiting: deque[tuple[In, asyncio.Future[Out]]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.busy_since: float | None = None
         """Monotonic time at which the running batch started; None without one."""
         self.faults = 0
-        """Failed calls in a row, not counting ValueError, which is the items' fault."""
+        """Failed calls in a row, without those whose items are at fault."""
 
     async def __call__(self, item: In) -> Out:
         """Raises what `work` raises for this item alone. Items of cancelled calls are skipped."""
@@ -74,10 +84,8 @@ class Batcher(Generic[In, Out]):
         self.busy_since = time.monotonic()
         try:
             results = await asyncio.get_running_loop().run_in_executor(self._executor, self._work, items)
-        except ValueError:
-            raise
-        except Exception:
-            self.faults += 1
+        except Exception as problem:
+            self.faults += not isinstance(problem, self._item_faults)
             raise
         finally:
             self.busy_since = None
@@ -87,6 +95,6 @@ class Batcher(Generic[In, Out]):
     def check_health(self, limit_s: float, faults: int) -> None:
         """Raises RuntimeError if a new process would help: a call runs for more than `limit_s`, or `faults` failed."""
         if self.busy_since is not None and time.monotonic() - self.busy_since > limit_s:
-            raise RuntimeError(f"a batch has been running for more than {limit_s:g} s")
+            raise RuntimeError(f"a call has been running for more than {limit_s:g} s")
         if self.faults >= faults:
-            raise RuntimeError(f"{self.faults} batches in a row failed")
+            raise RuntimeError(f"{self.faults} calls in a row failed")

@@ -50,7 +50,8 @@ def read_index(folder: Path) -> dict[str, Any]:
 def pipeline_folder(
     checkpoint: str, revision: str | None = None, weights: WeightsChoice = ANY_WEIGHTS
 ) -> tuple[Path, bool]:
-    """Returns the folder of a pipeline, and whether it holds all files. Raises CheckpointError.
+    """Returns the folder of a pipeline, and whether it is a local one, for which nothing may be fetched. Raises
+    CheckpointError.
 
     `revision` is a branch, tag or commit of a hub repository, from which the files of `weights` are fetched.
     """

@@ -135,7 +135,7 @@ def _from_folder(config: ModelConfig, device: torch.device, dtypes: Mapping[str,
     elif str(device) == "cuda" and config.offload == "none" and not cls._load_connected_pipes:
         options["device_map"] = "cuda"  # file by file, without holding everything in the machine's memory
     if config.quantization is not None:
-        options |= _quantize_options(config.quantization, config, folder, dtypes)
+        options |= _quantization_options(config.quantization, config, folder, dtypes)
     return _load(config, cls.from_pretrained, folder, folder, options)
 
 
@@ -154,7 +154,7 @@ def _from_single_file(config: ModelConfig, dtypes: Mapping[str, torch.dtype]) ->
         raise CheckpointError(f"pipeline: {cls.__name__} can't be loaded from one file, only from a folder")
     options: dict[str, Any] = {"config": str(folder), "torch_dtype": dtypes["default"]}
     if config.quantization is not None:
-        options |= _quantize_options(config.quantization, config, folder, dtypes)
+        options |= _quantization_options(config.quantization, config, folder, dtypes)
     return _load(config, cls.from_single_file, file, folder, options)
 
 
@@ -190,7 +190,7 @@ def _images_only(base: Any) -> Any:
     return type(base.__name__, (base,), {"__init__": initialize, "__module__": base.__module__})
 
 
-def _quantize_options(
+def _quantization_options(
     quantization: Quantization, config: ModelConfig, folder: Path, dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Any]:
     """Returns arguments of `from_pretrained` that quantize the parts of `quantization`."""

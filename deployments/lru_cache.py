@@ -57,7 +57,8 @@ class ByteCache(Generic[K, V]):
             return self._entries[key][0]
 
     def put(self, key: K, value: V) -> V:
-        """Returns the value under `key`, which another thread may have put. Does not store a value above the limit."""
+        """Returns the value under `key`, which another thread may have put. Stores no value above the limit
+        unless there are `min_entries`."""
         size = self._size(value)
         with self._lock:
             if key in self._entries:

@@ -27,7 +27,7 @@ from deployments.families.video_family import VideoFamily
 
 logger = logging.getLogger(__name__)
 
-_MIN_SPEEDUP: Final = 0.97
+_MAX_TIME_SHARE: Final = 0.97
 """Share of the best time so far that a later backend must not exceed to be preferred, so that chance has no effect."""
 _BENCHMARK_SIDE: Final = 1024
 """Pixels per side of the image that GPUs are measured with."""
@@ -126,7 +126,7 @@ def use_fastest(
         durations: dict[str, float] = {}
         for index, name in enumerate(usable):
             use(name)
-            durations[name] = seconds() * _MIN_SPEEDUP**-index
+            durations[name] = seconds() * _MAX_TIME_SHARE**-index
         logger.info("attention: %s", ", ".join(f"{name} {1000 * s:.1f} ms" for name, s in durations.items()))
         usable.sort(key=durations.__getitem__)
     use(usable[0])
@@ -153,7 +153,7 @@ def find_family(folder: Path) -> type[Family] | type[VideoFamily]:
 _PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _GRAMMARS: Final = {"shapes": "deployments.bundled.grammar:read"}
 """Prompt readers by the entry `_grammar` of a checkpoint's index, which no published checkpoint has."""
-_MIN_BFLOAT16_SPEEDUP: Final = 0.8
+_MAX_BFLOAT16_TIME_SHARE: Final = 0.8
 """Share of a step's time that bfloat16 must not exceed on processors, so that all replicas decide alike."""
 _WARM_SIDE: Final = 1024
 """Pixels per side of the images that a GPU is warmed up with, the most common size."""
@@ -359,7 +359,7 @@ def _choose_precision(
     except RuntimeError as error:
         return torch.float32, "the processor's bfloat16 does not do", str(error)
     measurement = f"a step in bfloat16 takes {ratio:.2f} of the time"
-    if ratio <= _MIN_BFLOAT16_SPEEDUP:
+    if ratio <= _MAX_BFLOAT16_TIME_SHARE:
         return torch.bfloat16, "a step is much faster so", measurement
     return torch.float32, "half precision is hardly faster", measurement
 

@@ -58,7 +58,7 @@ class StepCostStore:
             logger.warning("can't store step costs: %s", error)
 
     def write_in_background(self, read_costs: Callable[[], Mapping[str, StepCost]]) -> Thread | None:
-        """Writes what `read_costs` returns in a thread, and returns that; None within a minute of the last write."""
+        """Writes what `read_costs` returns in a thread, and returns that; None if no write is due."""
         is_writing = self._writer is not None and self._writer.is_alive()
         if is_writing or self._clock() - self._last_write_at < WRITE_INTERVAL_S or not (costs := read_costs()):
             return None

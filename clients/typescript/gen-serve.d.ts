@@ -45,7 +45,7 @@ export interface CreateUploadRequest {
 }
 
 export interface Credits {
-  /** Balance without the holds of unfinished tasks */
+  /** Balance after subtracting the holds of unfinished tasks */
   credits: number;
 }
 

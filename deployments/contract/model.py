@@ -19,7 +19,10 @@ from deployments.telemetry.tracing import TracingSpec
 
 Precision: TypeAlias = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    Field(description="Precision of the weights. auto: float32 on CPUs, else the checkpoint's."),
+    Field(
+        description="Precision of the weights. auto: bfloat16 on GPUs that have it, else float32; native models also "
+        "use bfloat16 on CPUs where that is much faster."
+    ),
 ]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 Order: TypeAlias = Literal["aged", "oldest", "deadline"]
@@ -92,7 +95,7 @@ class CacheSizes(StrictSettings):
     references_mb: int = Field(default=256, ge=0)
     """Encoded reference images, MB."""
     adapters_mb: int = Field(default=1024, ge=0)
-    """Weights of fine-tunes that are not in use, MB."""
+    """Weights of the latest fine-tunes, MB; evicted ones that are in use come on top."""
 
 
 class Sharing(StrictSettings):
@@ -348,7 +351,7 @@ class ModelConfig(StrictSettings):
     step_goal_s: float | None = Field(default=None, gt=0)
     """Longest expected seconds of a batched step; tasks join, leave and yield between steps. null: no limit."""
     step_limit_s: float = Field(default=120.0, gt=0)
-    """Seconds after which a forward counts as hung."""
+    """Seconds after which a call of the model (encode, step or decode) counts as hung."""
     caches: CacheSizes = CacheSizes()
     """Caches on the model's device; 0 turns one off."""
     matting: MattingConfig = MattingConfig()

@@ -116,4 +116,7 @@ RayActorOptions = Annotated[
 MaxReplicasPerNode = Annotated[
     int | None, Field(ge=1, le=100, description="Maximum number of replicas on one node. null: any number."), NO_RESTART
 ]
-Threads = Annotated[int | None, Field(ge=1, description="CPU threads of torch. null: all cores.")]
+Threads = Annotated[
+    int | None,
+    Field(ge=1, description="CPU threads of a call. null: all cores. Small models are often faster with 1."),
+]

@@ -29,7 +29,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def find_line(path: Path, keys: Sequence[str | int]) -> int | None:
-    """Returns the line of the value at `keys`, a path of keys and indexes; None if the file does not have it."""
+    """Returns the line of the last of `keys`, a path of keys and indexes; None if the file does not have it."""
     node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader), None
     for part in keys:
         found = next(((key, value) for key, value in _entries(node) if key.value == str(part)), None) if node else None

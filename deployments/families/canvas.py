@@ -59,7 +59,7 @@ def grid_for(width: int, height: int, side: int) -> tuple[int, int]:
     shorter = max(2, side // 2 * 2)
     ratio = min(max(width, height) / min(width, height), MAX_ELONGATION)
     below = math.floor(shorter * ratio / 2) * 2
-    longer = min((below, below + 2), key=lambda side: abs(math.log(side / shorter / ratio)))
+    longer = min((below, below + 2), key=lambda length: abs(math.log(length / shorter / ratio)))
     return (shorter, longer) if width >= height else (longer, shorter)
 
 

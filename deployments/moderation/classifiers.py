@@ -1,8 +1,8 @@
 """Classifiers from transformers: sequence classifiers of texts, and image classifiers.
 
 Labels that can be true together (`problem_type` multi_label_classification) get a score each, by a sigmoid, and the
-highest of a category counts. Probabilities of labels that exclude each other (softmax) add up. A checkpoint that
-doesn't say which it is has labels that can be true together if they are of several categories.
+highest of a category counts. Probabilities of labels that exclude each other (softmax) add up. In a checkpoint that
+doesn't say which it is, labels of images exclude each other, and labels of texts do if they are of one category.
 """
 
 from __future__ import annotations

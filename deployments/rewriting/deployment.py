@@ -35,7 +35,7 @@ class PromptRewriter:
         started_at = time.monotonic()
         self._rewriter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
         self._calls: Batcher[Callable[[], str], str] = Batcher(
-            lambda calls: [call() for call in calls], self._thread, max_batch=1
+            lambda calls: [call() for call in calls], self._thread, max_batch=1, item_faults=()
         )
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - started_at)
 

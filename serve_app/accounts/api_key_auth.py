@@ -56,7 +56,10 @@ class Callers:
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def authenticate(self, secret: str, *, use_cache: bool = True) -> Caller | None:
-        """Returns the caller of a key; None for one that is unknown, revoked or expired."""
+        """Returns the caller of a key; None for one that is unknown, revoked or expired.
+
+        Without `use_cache` the store is read, as changes of accounts need.
+        """
         return await self.authenticate_digest(hash_secret(secret), use_cache=use_cache)
 
     async def authenticate_digest(self, digest: str, *, use_cache: bool = True) -> Caller | None:

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:tried:{action}` | string | number of recent attempts; expires `WINDOW_S` after the first |
+| `gen:tried:{action}` | string | attempts; expires `WINDOW_S` after the first, or a day after the last with delays |
 | `gen:wait:{action}` | string | present until the next attempt may be made |
 """
 

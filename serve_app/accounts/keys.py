@@ -75,8 +75,8 @@ class KeyStore:
     ) -> tuple[ApiKey, str]:
         """Creates a key, or registers the given `secret` again. Returns it with its secret, which is not stored.
 
-        `organization` is that of the project. The caller may register a secret again after its revocation unless
-        `once`. Raises IndexFull if the project has `max_keys`.
+        `organization` is that of the project. Without `once` the caller keeps the secret and may register it again, so
+        its revocation is remembered. Raises IndexFull if the project has `max_keys`.
         """
         if max_keys is not None and await self._count(project) >= max_keys:
             raise IndexFull
@@ -108,7 +108,7 @@ class KeyStore:
         return key, secret
 
     async def is_revoked(self, secret: str) -> bool:
-        """Returns whether a key without `once` was revoked."""
+        """Returns whether a key without `once` was revoked. Its secret must not be registered again."""
         member = self._redis.sismember(f"{self._prefix}keys:revoked", hash_secret(secret))
         return bool(await cast(Awaitable[int], member))
 

@@ -97,7 +97,7 @@ class ProjectStore:
         return [project for project in projects if project is not None and project.organization == organization]
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
-        """Sets fields of the project; None restores the default."""
+        """Sets fields of the project; None restores the default. The caller validates the values."""
         transaction = self._redis.pipeline(transaction=True)
         key = self._key(project.id)
         # The default project has neither a record nor an index before its first change.

@@ -83,7 +83,9 @@ class SessionStore:
         reads = self._redis.pipeline(transaction=False)
         for digest in digests:
             reads.hget(self._record(digest), "created")
-        created = {digest: float(time or 0) for digest, time in zip(digests, await reads.execute(), strict=True)}
+        created = {
+            digest: float(created_at or 0) for digest, created_at in zip(digests, await reads.execute(), strict=True)
+        }
         by_age = sorted(created, key=created.__getitem__)
         expired = [digest for digest in by_age if not created[digest]]
         await self._delete(index_key, expired or by_age[: max(1, len(by_age) - MAX_SESSIONS)])

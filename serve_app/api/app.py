@@ -88,20 +88,33 @@ def create_app(settings: Settings, catalog: Catalog, replicas: CountReplicas = u
         max_s=settings.service.max_body_s,
         signed=PREFIXES["PUT"],
     )
+    if settings.service.cors_origins:
+        app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     deprecated = {f"/v1/{name}": deprecation_headers(each) for name, each in catalog.deprecated.items()}
     app.add_middleware(DefaultHeaders, headers_by_path=deprecated)
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
-    if settings.service.cors_origins:
-        app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(Compression, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH, guide.PATH))
     app.add_middleware(TrustedHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     for router in (
         generate.router(catalog, settings, served_endpoints),
         *openai.routers(catalog, settings, served_endpoints),
-        *(results.router, tasks.router, results.events_router, webhooks.router, finetunes.router, uploads.router),
-        *(session.router, openid.router, invitations.router, oauth.router, account.router, licences.router),
-        *(admin.router, oauth.metadata_router, shared.router, health.router),
+        results.router,
+        tasks.router,
+        results.events_router,
+        webhooks.router,
+        finetunes.router,
+        uploads.router,
+        session.router,
+        openid.router,
+        invitations.router,
+        oauth.router,
+        account.router,
+        licences.router,
+        admin.router,
+        oauth.metadata_router,
+        shared.router,
+        health.router,
     ):
         app.include_router(router)
     if settings.accounts.oauth_clients:

@@ -1,7 +1,7 @@
 """Authentication and authorization of requests.
 
-A request has a key in `x-key`, a key or token in `Authorization`, or a session cookie; the first of them applies. An
-OAuth client may name another project of its person in `x-project`.
+A request has a key in `x-key`, a key or token in `Authorization`, or a session cookie. The first of them applies, and
+the others are not read. An OAuth client may name another project of its person in `x-project`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def check_origin(request: HTTPConnection, settings: ServiceSettings) -> None:
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site == "same-origin" or (site is None and origin == public_base(request, settings)):
         return
-    raise HTTPException(403, "Session cookies are only accepted from this service's own pages; send an API key")
+    raise HTTPException(
+        403,
+        "Session cookies are only accepted from this service's own pages; send an API key. Operators: on these pages, "
+        "check service.public_url",
+    )
 
 
 def set_session(response: Response, secret: str, request: HTTPConnection, settings: ServiceSettings) -> None:

@@ -81,8 +81,8 @@ Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse
 STORE_UNREACHABLE = "The task store is out of reach, nothing was charged; try again shortly"
 STORE_REFUSES = "The task store refuses requests; /readyz says why. Try again shortly"
 OUTCOME_UNKNOWN = (
-    "The task store did not answer in time. GET /v1/tasks shows whether the task exists; a repeated request with the "
-    "same Idempotency-Key creates no second task"
+    "The task store did not answer in time. GET /v1/tasks shows whether the task exists: one that is not there will "
+    "not appear later. A repeated request with the same Idempotency-Key creates no second task"
 )
 _OBJECTS_UNREACHABLE = "The object store is out of reach; try again shortly"
 _STORAGE_UNREACHABLE = "The object store is out of reach, nothing was accepted or charged; try again shortly"

@@ -260,13 +260,19 @@ async def _image(call: Call, image: str) -> str:
     if not media_type(task.result.key).startswith("image/"):
         raise ToolFailed(f"The task {image} made no image")
     key = task.result.key
+    created = await call.http.post("/v1/uploads", json={"content_type": media_type(key)})
+    _raise_tool_failed(created)
+    upload = created.json()
     data = await call.services.objects.get(key)
-    reply = await call.http.post("/v1/uploads", json={"content_type": media_type(key), "size": len(data)})
-    if reply.is_error:
-        raise ToolFailed(reply.json()["detail"])
-    upload = reply.json()
-    (await call.http.put(upload["url"], content=data, headers=upload["headers"])).raise_for_status()
+    _raise_tool_failed(await call.http.put(upload["url"], content=data, headers=upload["headers"]))
     return upload["upload"]
+
+
+def _raise_tool_failed(response: httpx2.Response) -> None:
+    """Raises ToolFailed with the detail of an error response."""
+    if response.is_error:
+        detail = response.json()["detail"]
+        raise ToolFailed(detail if isinstance(detail, str) else "; ".join(each["msg"] for each in detail))
 
 
 def _image_arguments(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The Prometheus endpoint on its own port, and a middleware that measures requests.
 
-The metrics come from the task store, so any process can serve them. On the ingress's port, every client could read
-them.
+The metrics come from the task store, so any process can serve them. On the ingress's port every client could read
+them: behind its proxy nothing shows who asks.
 """
 
 from __future__ import annotations
@@ -102,18 +102,19 @@ class RequestMetrics:
             await self.app(scope, receive, send)
             return
         started_at = self._clock()
-        statuses: list[int] = []
+        has_started = False
 
         async def send_and_note(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                statuses.append(message["status"])
+                has_started = True
                 self._note(scope, message["status"], started_at)
             await send(message)
 
         try:
             await self.app(scope, receive, send_and_note)
         except Exception:
-            if not statuses:
+            if not has_started:
                 self._note(scope, 500, started_at)
             raise
 

@@ -16,41 +16,14 @@ from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
 from deployments.contract.strict_settings import StrictSettings
 from deployments.contract.yaml_files import find_line, read_yaml
 from serve_app.config.model_settings import MemorySettings, ModelSettings, RewriterSettings
+from serve_app.config.prices import EndpointPrice
 from serve_app.config.problems import located
 from serve_app.config.settings import Settings
-from serve_app.inputs.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
 from serve_app.schemas import REQUESTS, GenerationRequest
 from serve_app.schemas.custom import FORMS, FormSettings, custom_request
 from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.tolerant import with_finetune
-
-
-class EndpointPrice(StrictSettings):
-    """Price of a request in credits."""
-
-    first: float = Field(ge=0)
-    """First megapixel of output."""
-    out: float = Field(default=0, ge=0)
-    """Each further megapixel of output."""
-    input: float = Field(default=0, ge=0)
-    """Each megapixel of input."""
-    per_second: bool = False
-    """Multiply the price of the output by its seconds."""
-
-    def millicredits(self, output_pixels: int, input_pixels: int, seconds: int = 1) -> int:
-        """Returns `(first + max(0, out_mp - 1) * out) * seconds + in_mp * input`.
-
-        Megapixels are 2^20 pixels, rounded up. `seconds` counts with `per_second` only.
-        """
-        out_mp, in_mp = billed_megapixels(output_pixels), billed_megapixels(input_pixels)
-        output = self.first + max(0, out_mp - 1) * self.out
-        return round(1000 * (output * (seconds if self.per_second else 1) + in_mp * self.input))
-
-    @property
-    def minimum(self) -> int:
-        """Lowest price of a request, milli-credits."""
-        return self.millicredits(output_pixels=0, input_pixels=0)
 
 
 class Safety(StrictSettings):

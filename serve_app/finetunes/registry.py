@@ -7,8 +7,8 @@
 
 `name` is sealed if the settings say so.
 
-A tuned model is `Pending` while its file is being stored, then `Ready`. The remains of a crashed upload are therefore
-always listed and can be deleted.
+A tuned model's file is checked first. The model is `Pending` while the file is being stored, then `Ready`. The remains
+of a crashed upload are therefore always listed and can be deleted.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ GRACE_S: Final = 10.0
 """Seconds that an upload may lag behind its minimum speed."""
 
 
-def next_byte_within_s(size: int, limits: FinetuneSettings) -> float:
+def deadline_s(size: int, limits: FinetuneSettings) -> float:
     """Returns the seconds after the start by which more than `size` bytes must have come."""
     return min(limits.receive_s, GRACE_S + size / (limits.min_kb_per_s * 1024))
 
@@ -47,14 +47,14 @@ async def save(chunks: AsyncIterator[bytes], file: Path, limits: FinetuneSetting
     started_at = asyncio.get_running_loop().time()
     size = 0
     try:
-        async with asyncio.timeout_at(started_at + next_byte_within_s(0, limits)) as timeout:
+        async with asyncio.timeout_at(started_at + deadline_s(0, limits)) as timeout:
             with await asyncio.to_thread(file.open, "wb") as target:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > limits.max_mb * 2**20:
                         raise InvalidAdapter(f"a tuned model may have at most {limits.max_mb} MiB")
                     await asyncio.to_thread(target.write, chunk)
-                    timeout.reschedule(started_at + next_byte_within_s(size, limits))
+                    timeout.reschedule(started_at + deadline_s(size, limits))
     except TimeoutError:
         raise UploadTooSlow(
             "The upload came too slowly: "

@@ -20,7 +20,7 @@ _HEAD_READ: Final = 4 * 1024
 _BODY_READ: Final = 32 * 1024
 
 
-class ResponseTooLarge(Exception):
+class ResponseRejected(Exception):
     """The response exceeds a bound, so its connection is closed. Clients may read the message."""
 
 
@@ -51,11 +51,11 @@ class _ChunkCounter:
         self._bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        """Raises ResponseTooLarge."""
+        """Raises ResponseRejected."""
         self._count += 1
         self._bytes += len(chunk)
         if self._count > FREE_CHUNKS + self._bytes // MIN_CHUNK_BYTES:
-            raise ResponseTooLarge("its answer comes in too many tiny pieces")
+            raise ResponseRejected("its answer comes in too many tiny pieces")
 
 
 class BoundedStream(httpcore2.AsyncNetworkStream):
@@ -77,7 +77,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the base's name
         if self._head_size > HEAD_BYTES:
-            raise ResponseTooLarge(f"its answer has more than {HEAD_BYTES // 1024} KiB of headers")
+            raise ResponseRejected(f"its answer has more than {HEAD_BYTES // 1024} KiB of headers")
         part = await self._inner.read(min(max_bytes, self._read_bytes), timeout)
         self._reads.add(part)
         self._head_size += len(part)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import brotli
 import httpx2
 
-from serve_app.inputs.bounded_response import ResponseTooLarge
+from serve_app.inputs.bounded_response import ResponseRejected
 from serve_app.inputs.resolver import KeyedSemaphores
 from serve_app.inputs.settings import FileLimits, NetworkSettings
 from serve_app.inputs.ssrf import UrlGuard, UrlRefused, connection_problem, parse_destination
@@ -81,7 +81,7 @@ class UrlFetcher:
         try:
             async with self._guard.client(timeout=limits.timeout_s, headers={"user-agent": self._agent}) as client:
                 return await self._follow(client, url, owner, limits)
-        except (UrlRefused, ResponseTooLarge) as refusal:
+        except (UrlRefused, ResponseRejected) as refusal:
             raise limits.refuse(f"the URL was refused: {refusal}") from None
         except (TimeoutError, httpx2.TimeoutException):
             raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None

@@ -104,7 +104,7 @@ class UrlGuard:
     ) -> httpx2.AsyncClient:
         """Returns a client that raises UrlRefused as it connects where `check` would.
 
-        It follows no redirects and uses the proxy of `find_proxy`. Reading a response may raise ResponseTooLarge.
+        It follows no redirects and uses the proxy of `find_proxy`. Reading a response may raise ResponseRejected.
         `timeout` is in seconds. The parameters are few on purpose: a proxy or a mounted transport would bypass the
         guard.
         """

@@ -27,7 +27,7 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.background import idle, rest
 from serve_app.encryption import Sealer, UnknownSealingKey
-from serve_app.inputs.bounded_response import ResponseTooLarge
+from serve_app.inputs.bounded_response import ResponseRejected
 from serve_app.inputs.resolver import dns_tenant
 from serve_app.inputs.ssrf import UrlGuard, UrlRefused, connection_problem
 from serve_app.schemas.fields import decode_secret
@@ -85,7 +85,7 @@ async def post(
         answer = await _read(response)
     except (TimeoutError, httpx2.TimeoutException):
         answer = Answer(None, f"no answer within {timeout_s:g} s")
-    except (UrlRefused, ResponseTooLarge) as refusal:
+    except (UrlRefused, ResponseRejected) as refusal:
         answer = Answer(None, str(refusal))
     except httpx2.ConnectError as error:
         answer = Answer(None, connection_problem(error))
@@ -110,7 +110,7 @@ async def _read(response: httpx2.Response) -> Answer:
                 head += part
                 if len(head) >= RESPONSE_BYTES:
                     break
-    except (TimeoutError, ResponseTooLarge, httpx2.HTTPError):
+    except (TimeoutError, ResponseRejected, httpx2.HTTPError):
         pass
     finally:
         await response.aclose()

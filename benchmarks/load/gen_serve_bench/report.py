@@ -160,7 +160,10 @@ def warnings(run: RunResult) -> list[str]:
     """Returns the warnings about a run, the most important first."""
     messages = [f"{run.figures['lost']} accepted tasks never ended"] if run.figures["lost"] else []
     if limits := run.generator["limits"]:
-        messages.append(f"the generator was the bottleneck, the figures are not the server's: {'; '.join(limits)}")
+        messages.append(
+            "the generator was the bottleneck, so the figures are not the server's alone: use more --processes "
+            f"({'; '.join(limits)})"
+        )
     return [*messages, *run.notes]
 
 

@@ -42,8 +42,8 @@ class Client:
     ) -> None:
         """Raises ValueError for an invalid address or key.
 
-        `base_url`: for example `http://127.0.0.1:8000`. `key`: without one, only polling and waiting work. `http`: an
-        HTTP client with your own proxies or certificates; it is not closed.
+        `base_url`: for example `http://127.0.0.1:8000`. `key`: polling, waiting and results work without one. `http`:
+        an HTTP client with your own proxies or certificates; it is not closed.
         """
         self._calls = Calls(base_url, key, retries or Retries())
         self._http = http or httpx2.Client(mounts=LOOPBACK_MOUNTS)

@@ -70,7 +70,7 @@ class CreateUploadRequest(TypedDict):
 
 class Credits(TypedDict):
     credits: float
-    """Balance without the holds of unfinished tasks"""
+    """Balance after subtracting the holds of unfinished tasks"""
 
 
 class DailyUsage(TypedDict):

@@ -118,8 +118,8 @@ async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
         ready = {task.id for task in tasks}
         pending = ", ".join(task_id for task_id in ids if task_id not in ready)
         message = (
-            f"Not finished after {wait_s:g} seconds: {pending}. Poll it with GET /v1/get_result?id=…, or cancel it "
-            "with DELETE /v1/tasks/…"
+            f"Not finished after {wait_s:g} seconds, and still running: {pending}. Poll with "
+            "GET /v1/get_result?id=…, or cancel with DELETE /v1/tasks/…"
         )
         raise Refusal(504, message, "timeout", error_type=SERVER, headers=NO_RETRY)
     return tasks

@@ -34,7 +34,7 @@ _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema"
 
 
 class Credits(BaseModel):
-    credits: float = Field(description="Balance without the holds of unfinished tasks")
+    credits: float = Field(description="Balance after subtracting the holds of unfinished tasks")
 
 
 class PriceRequest(BaseModel):

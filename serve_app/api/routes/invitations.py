@@ -22,7 +22,7 @@ from serve_app.api.services import Deps
 router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
 
 _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As in the link")]
-"""Secret of an invitation. It is no part of the URL, which proxies log."""
+"""Secret of an invitation. It is no part of the URL, which proxies log: the first to read it there could accept."""
 _GONE: Final = "This invitation was already accepted or has expired. Ask for a new one"
 
 

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
@@ -26,11 +27,27 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from deployments.contract.job import media_type
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import TaskResult, errors
-from serve_app.api.routes.tasks import task_not_found
+from serve_app.api.routes.schemas import errors, task_not_found
 from serve_app.api.services import Deps, Services
 from serve_app.tasks.serializer import encode_body, not_found
-from serve_app.tasks.task import Task
+from serve_app.tasks.task import Status, Task
+
+
+class TaskResult(BaseModel):
+    """Status of a task and, once it is `Ready`, its result."""
+
+    id: str
+    status: Status
+    result: dict[str, Any] | None = None
+    progress: float | None = Field(default=None, description="0.0 to 1.0, never decreases; null if unknown")
+    details: dict[str, Any] | None = Field(
+        default=None,
+        description="Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), "
+        "`queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: "
+        "`Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request",
+    )
+    preview: dict[str, Any] | None = None
+    cost: float | None = Field(default=None, description="Settled cost in credits, once known")
 
 
 async def make_body(services: Services, task: Task, request: Request) -> dict[str, Any]:

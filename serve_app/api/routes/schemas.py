@@ -113,21 +113,8 @@ class Submission(BaseModel):
     )
 
 
-class TaskResult(BaseModel):
-    """Status of a task and, once it is `Ready`, its result."""
-
-    id: str
-    status: Status
-    result: dict[str, Any] | None = None
-    progress: float | None = Field(default=None, description="0.0 to 1.0, never decreases; null if unknown")
-    details: dict[str, Any] | None = Field(
-        default=None,
-        description="Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), "
-        "`queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: "
-        "`Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request",
-    )
-    preview: dict[str, Any] | None = None
-    cost: float | None = Field(default=None, description="Settled cost in credits, once known")
+def task_not_found() -> ApiError:
+    return ApiError(404, "task_not_found", "Task not found")
 
 
 def conceal_id(task_id: str) -> str:

@@ -24,7 +24,7 @@ from serve_app.api.services import Deps, Services
 
 router = APIRouter(prefix="/v1/session", tags=["session"], route_class=JsonRoute)
 
-_WRONG_PASSWORD: Final = "No one of that name and password"
+_WRONG_PASSWORD: Final = "The name or the password is wrong"
 
 
 class _Strict(BaseModel):

@@ -15,7 +15,8 @@ from serve_app.api.auth import Generator, TaskReader
 from serve_app.api.bodies import JsonRoute
 from serve_app.api.errors import ApiError
 from serve_app.api.hosts import public_base
-from serve_app.api.routes.schemas import TaskDetails, TaskPage, TaskResult, TaskSummary, errors
+from serve_app.api.routes.results import TaskResult
+from serve_app.api.routes.schemas import TaskDetails, TaskPage, TaskSummary, errors, task_not_found
 from serve_app.api.services import Deps, Services
 from serve_app.submission.errors import Invalid
 from serve_app.tasks.scripts import CancelOutcome, DeleteOutcome
@@ -85,10 +86,6 @@ async def find_task(services: Services, caller: Caller, task_id: str) -> Task:
     if task is None or task.project != caller.project.id:
         raise task_not_found()
     return task
-
-
-def task_not_found() -> ApiError:
-    return ApiError(404, "task_not_found", "Task not found")
 
 
 _PARAMETERS: Final = ("width", "height", "steps", "guidance", "strength", "seed", "output_format", "negative_prompt")

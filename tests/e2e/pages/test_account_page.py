@@ -65,7 +65,7 @@ def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, ser
     theirs.get_by_label("Name").fill("ada@example.com")
     theirs.get_by_label("Password").fill("wrong")
     theirs.get_by_role("button", name="Sign in", exact=True).click()
-    expect(theirs.get_by_role("alert")).to_contain_text("No one of that name and password")
+    expect(theirs.get_by_role("alert")).to_contain_text("The name or the password is wrong")
     theirs.get_by_label("Password").fill("correct horse battery")
     theirs.get_by_role("button", name="Sign in", exact=True).click()
     expect(theirs.get_by_role("button", name="Generate")).to_be_visible()

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
-from serve_app.config.catalog import EndpointPrice
 from serve_app.config.model_settings import ModelSettings
+from serve_app.config.prices import EndpointPrice
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.inputs.settings import IMAGES, VIDEOS
 from serve_app.schemas.defaults import ModelDefaults

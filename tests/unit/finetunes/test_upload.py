@@ -20,7 +20,7 @@ from serve_app.finetunes.upload import (
     FinetuneBase,
     UploadSlots,
     check_file,
-    next_byte_within_s,
+    deadline_s,
     save,
 )
 
@@ -90,9 +90,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_there_is_time_for_what_has_come_and_a_little_more() -> None:
-    assert next_byte_within_s(0, LIMITS) == GRACE_S
-    assert next_byte_within_s(64 * 1024 * 5, LIMITS) == GRACE_S + 5
-    assert next_byte_within_s(64 * 1024 * 1000, LIMITS) == 100
+    assert deadline_s(0, LIMITS) == GRACE_S
+    assert deadline_s(64 * 1024 * 5, LIMITS) == GRACE_S + 5
+    assert deadline_s(64 * 1024 * 1000, LIMITS) == 100
 
 
 def test_what_comes_is_written(file: Path) -> None:

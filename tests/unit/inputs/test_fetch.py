@@ -20,7 +20,7 @@ from serve_app.inputs.bounded_response import (
     HEAD_BYTES,
     BoundedBody,
     BoundedStream,
-    ResponseTooLarge,
+    ResponseRejected,
     TimeSlice,
 )
 from serve_app.inputs.fetch import FetchLimiter, TooManyFetches
@@ -205,7 +205,7 @@ async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambd
 
 async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
     chunks = Chunks(*[b"x"] * 10 * FREE_CHUNKS)
-    with pytest.raises(ResponseTooLarge, match=TOO_MANY_PIECES):
+    with pytest.raises(ResponseRejected, match=TOO_MANY_PIECES):
         async for _ in BoundedBody(chunks, stream()):
             pass
     # One byte each, so that the bytes earn next to no further pieces.
@@ -215,7 +215,7 @@ async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
 async def test_tiny_segments_are_read_up_to_their_bound() -> None:
     wire = Wire(*[b"x"] * 10 * FREE_CHUNKS)
     bounded = BoundedStream(wire, TimeSlice())
-    with pytest.raises(ResponseTooLarge, match=TOO_MANY_PIECES):
+    with pytest.raises(ResponseRejected, match=TOO_MANY_PIECES):
         await read_on(bounded, bounded.on_body_received)
     assert FREE_CHUNKS < wire.read_pieces <= FREE_CHUNKS + 2
 
@@ -223,7 +223,7 @@ async def test_tiny_segments_are_read_up_to_their_bound() -> None:
 async def test_no_more_than_a_row_of_headers_is_read() -> None:
     wire = Wire(*[bytes(4096)] * 10)
     bounded = BoundedStream(wire, TimeSlice())
-    with pytest.raises(ResponseTooLarge, match=TOO_LARGE_A_HEAD):
+    with pytest.raises(ResponseRejected, match=TOO_LARGE_A_HEAD):
         await read_on(bounded)
     assert wire.read_pieces == HEAD_BYTES // 4096 + 1
     assert wire.requested_bytes == 4096, "what is dear to read is read in small parts"

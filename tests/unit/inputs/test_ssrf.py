@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 from support.website import Website, serving
 
-from serve_app.inputs.bounded_response import ResponseTooLarge
+from serve_app.inputs.bounded_response import ResponseRejected
 from serve_app.inputs.fetch import FetchLimiter, UrlFetcher
 from serve_app.inputs.resolver import PER_DOMAIN, PER_TENANT, THREADS, FairResolver, Resolver, dns_tenant
 from serve_app.inputs.settings import IMAGES, BadImage
@@ -318,5 +318,5 @@ async def test_answers_through_the_proxy_are_bounded_as_well(proxy: Website) -> 
     url = "http://hooks.example.com/"
     proxy.set_page(url, b"x", 200, 0.0, None, **{f"x_{number}": "y" * 1000 for number in range(40)})
     async with UrlGuard(resolve=_unknown).client(timeout=60) as client:
-        with pytest.raises(ResponseTooLarge, match="headers"):
+        with pytest.raises(ResponseRejected, match="headers"):
             await client.get(url)

@@ -48,8 +48,8 @@ function withoutSettledHolds(entries) {
 
 function ledgerRow({ at, kind, credits, balance, about: { task, endpoint, project, note, cost } }) {
   const label = ENTRY_LABELS[kind];
-  const isDeleted = task?.startsWith("sha256:");
-  const link = task && !isDeleted ? el("a", { href: `/gallery#${task}` }, task.slice(0, 8)) : project;
+  const isConcealed = task?.startsWith("sha256:");
+  const link = task && !isConcealed ? el("a", { href: `/gallery#${task}` }, task.slice(0, 8)) : project;
   const what = task ? [`${label} · ${endpoint} · `, link] : [label, note].filter(Boolean).join(" · ");
   const change = cost === undefined ? credits : -Number(cost);
   return [formatTime(at), el("span", {}, what), formatChange(change), balance.toLocaleString()];

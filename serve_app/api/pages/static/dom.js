@@ -65,7 +65,8 @@ export const errorText = (error) => el("p", { class: "bad", role: "alert" }, err
 // Links to results expire: a download asks for a new one.
 export async function downloadResult(id) {
   const { result } = await getResult(id);
-  if (result) el("a", { href: result.sample, download: "" }).click();
+  if (!result) throw new Error("The result is no longer stored");
+  el("a", { href: result.sample, download: "" }).click();
 }
 
 // Enlarges the image in a dialog when it is pressed.
@@ -145,7 +146,7 @@ export function inlineForm(fields, label, send) {
     submit.disabled = true;
     await showErrors(message, async () => {
       await send(values);
-      form.reset();
+      for (const input of form.querySelectorAll("input")) input.value = input.defaultValue;
     });
     submit.disabled = false;
   });

@@ -17,7 +17,8 @@ const POLL_MS = 1000;
 const POLL_BESIDE_STREAM_MS = 5000; // estimates change with time, without an event
 const MIN_RETRY_MS = 500;
 const MAX_RETRY_MS = 20_000;
-const STREAM_RETRY_MS = 10_000;
+const MAX_STREAM_RETRY_MS = 20_000;
+const LONG_STREAM_MS = 10_000;
 // Over HTTP/1.1 a browser opens six connections to a host in all its windows. So only one window has a stream: the one
 // with this lock. A hidden window releases it.
 const STREAM_LOCK = "event stream";
@@ -32,6 +33,7 @@ export class TaskFollower {
   #stream = null;
   #releaseLock = () => {};
   #nextStreamAt = 0;
+  #streamRetryMs = POLL_MS;
 
   // `onChange` gets every new state of the task; `onConnection` gets whether the service could be reached.
   constructor(id, onChange, onConnection = () => {}) {
@@ -85,12 +87,16 @@ export class TaskFollower {
 
   #openStream(releaseLock) {
     this.#releaseLock = releaseLock;
+    const openedAt = Date.now();
     this.#stream = new EventSource(`/v1/tasks/${encodeURIComponent(this.#id)}/events`);
     const receive = (event) => this.#receive(JSON.parse(event.data));
     for (const name of ["status", "end"]) this.#stream.addEventListener(name, receive);
     this.#stream.addEventListener("error", () => {
       this.#closeStream();
-      this.#nextStreamAt = Date.now() + STREAM_RETRY_MS;
+      // The server ends long streams regularly. A proxy that forbids streams ends each one at once.
+      const hasLasted = Date.now() - openedAt > LONG_STREAM_MS;
+      this.#streamRetryMs = hasLasted ? POLL_MS : Math.min(this.#streamRetryMs * 2, MAX_STREAM_RETRY_MS);
+      this.#nextStreamAt = Date.now() + this.#streamRetryMs;
       this.#pollAfter(this.#pollRetryMs);
     });
   }

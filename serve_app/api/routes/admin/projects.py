@@ -124,7 +124,9 @@ async def update_project(
     if "closed" in fields:
         fields["closed"] = fields["closed"] or None
         if not fields["closed"] and await services.accounts.deletion.is_running(project_record.id):
-            raise HTTPException(409, "This project is being erased: complete the erasure before opening it")
+            raise HTTPException(
+                409, "This project is being erased: repeat the erasure until it is done, then open the project"
+            )
     for name in fields.keys() & set(_LIMITS):
         if fields[name] is not None:
             fields[name] = round(fields[name] * 1000)

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from serve_app.api.routes.oauth import authorize, clients, metadata, token
 
 PATHS: Final = frozenset((metadata.AUTHORIZE, metadata.TOKEN, metadata.REGISTER, metadata.REVOKE))
-"""Paths whose bodies the event loop reads whole."""
+"""Paths that read a small body from any client, with or without a key."""
 
 router = APIRouter()
 router.include_router(clients.router)

@@ -24,7 +24,7 @@ from serve_app.api.services import Deps
 router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
 
 _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As behind the # of the page's address")]
-"""Secret of a consent request. It is no part of the URL, which proxies log."""
+"""Secret of a consent request. It is no part of the URL, which proxies log: a reader could consent."""
 _GONE: Final = "This request was already answered or has expired. Start again in the program"
 
 
