@@ -153,7 +153,7 @@ class Versioning:
     def __init__(self, settings: Settings, revision: str) -> None:
         self.settings = settings
         self.withheld = WithheldOptions.from_settings(settings)
-        """Object store options for models and moderators, without the secrets."""
+        """Reads the secret options of the object store, for models and moderators; None if there are none."""
         self._revision = revision
 
     def bind(self, deployment: serve.Deployment, *args: object, reads: Collection[str]) -> serve.Application:
@@ -225,7 +225,7 @@ def _bind_auxiliary(
     target_ongoing_requests: int,
     **options: Any,
 ) -> serve.Application:
-    """Binds a deployment whose calls take under a second: it scales up within seconds, and down slowly."""
+    """Binds a deployment that helps models: it scales up within seconds, and down slowly."""
     scaling = AutoscalingConfig(
         min_replicas=settings.min_replicas,
         max_replicas=settings.max_replicas,

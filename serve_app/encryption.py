@@ -100,8 +100,8 @@ Key: TypeAlias = Annotated[SecretStr, AfterValidator(_check_key)]
 
 class SealingSettings(StrictSettings):
     at_rest: bool = False
-    """Encrypt prompts, other request fields, user ids, results' prompts and webhook addresses in Redis. Can be changed
-    at any time; other releases can't read sealed data."""
+    """Encrypt prompts, other request fields, user ids, webhook addresses and more in Redis. Can be changed at any time;
+    releases without sealing can't read sealed data."""
     keys: list[Key] = []
     """32 random bytes each in URL-safe base64 (gen-serve webhooks new-key), also for webhook secrets. The first
-    encrypts, all decrypt. Empty: made at first start, in <data_dir>/sealing-key."""
+    encrypts, all decrypt. Data of a removed key is lost. Empty: made at first start, in <data_dir>/sealing-key."""

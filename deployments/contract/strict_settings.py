@@ -114,7 +114,11 @@ RayActorOptions = Annotated[
     NO_RESTART,
 ]
 MaxReplicasPerNode = Annotated[
-    int | None, Field(ge=1, le=100, description="Maximum number of replicas on one node. null: any number."), NO_RESTART
+    int | None,
+    Field(
+        ge=1, le=100, description="Maximum number of replicas on one node; 1 spreads them over nodes. null: any number."
+    ),
+    NO_RESTART,
 ]
 Threads = Annotated[
     int | None,

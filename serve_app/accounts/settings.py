@@ -38,7 +38,7 @@ class OpenIdSettings(StrictSettings):
     client_id: str
     """Client id of this service."""
     client_secret: SecretStr | None = None
-    """Client secret. null: none."""
+    """Client secret; better in GEN_ACCOUNTS__OPENID__CLIENT_SECRET. null: none."""
     name_claim: str = "email"
     """Claim with the member's name."""
     scope: str = "openid email"

@@ -54,7 +54,7 @@ def deploy(
         except RuntimeError as problem:
             raise ServiceError(str(problem)) from None
     if faults:
-        reasons = "; ".join(f"models.{name} can't be settings: {fault.reason}" for name, fault in faults.items())
+        reasons = "; ".join(f"models.{name} can't be loaded: {fault.reason}" for name, fault in faults.items())
         raise ServiceError(f"deployed, but {reasons}. Replicas of the previous version keep running, if any")
     print("deployed, and running")
 
@@ -75,7 +75,8 @@ def on_cluster(settings: Settings) -> Iterator[None]:
     """Connects this process to the cluster of `ray.address`. Raises ValueError if that is not set."""
     if settings.ray.address is None:
         raise ValueError(
-            "ray.address is not set: set it to the cluster's address, or to auto for the cluster of this machine"
+            "ray.address is not set: set it to the cluster's address, or to auto for the cluster of this machine; "
+            "gen-serve up needs none"
         )
     ray_flags.apply()  # before Ray is imported
     from serve_app.cluster.deploy import ClusterUnreachable, connect
@@ -138,7 +139,7 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
     rows = [(result.checkpoint, where, _fetch_state(result)) for where, result in results]
     show(("checkpoint", "where", "state"), rows, as_json=as_json)
     if failures := sum(bool(result.problem) for _, result in results):
-        raise ServiceError(f"{failures} of {len(rows)} could not be fetched, see above; the others were")
+        raise ServiceError(f"{failures} of {len(rows)} could not be fetched, see above; the others are here")
 
 
 def _fetch(

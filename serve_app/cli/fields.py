@@ -31,9 +31,9 @@ class Field:
     """The items of an array."""
 
     def convert(self, text: str) -> Any:
-        """Converts `text` to a JSON value that the field accepts; else leaves it a string.
+        """Converts `text` to a JSON value, and keeps it a string where the field accepts only that.
 
-        The service refuses a wrong value with a better message than could be given here.
+        The service refuses a value of a wrong type with a better message than could be given here.
         """
         value = parse_json(text)
         if "string" in self.types and (value is None or not self._accepts(value)):

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from serve_app.tasks.task import Task
 
 _PAGE: Final = 500
-_Since = Annotated[datetime | None, typer.Option(help="Earliest submission, in local time.", show_default=False)]
-_Until = Annotated[datetime | None, typer.Option(help="End of submissions, in local time.", show_default=False)]
+_Since = Annotated[
+    datetime | None, typer.Option(help="Only submissions from this moment, in local time.", show_default=False)
+]
+_Until = Annotated[
+    datetime | None, typer.Option(help="Only submissions before this moment, in local time.", show_default=False)
+]
 
 
 def record(

@@ -136,8 +136,8 @@ def init(
     if new_key is not None:
         print(asyncio.run(_operator_key(new_key, config)))
         return
-    things = [*first_start.make_files(settings), *asyncio.run(_keys(settings, config))]
-    rows = ((each.what, str(each.path), "made" if each.is_new else "was there") for each in things)
+    files = [*first_start.make_files(settings), *asyncio.run(_keys(settings, config))]
+    rows = ((each.what, str(each.path), "created" if each.is_new else "was there") for each in files)
     show(("what", "file", "state"), rows, as_json=as_json)
     if settings.ray.address is not None and not settings.has_sealing_keys:
         say(

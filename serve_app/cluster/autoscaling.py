@@ -112,8 +112,8 @@ class Forecast:
             backlog = unfinished * unit_s / (speed * max(target_wait_s, load_s))
 
         A replica that takes longer to load than `target_wait_s` would come too late to help. The result is at most the
-        number of tasks, because a task runs on one replica. It is exactly 0 for an idle queue: an average never reaches
-        0, and Ray rounds up.
+        number of tasks that are present or expected within a minute, because a task runs on one replica. It is exactly
+        0 for an idle queue: an average never reaches 0, and Ray rounds up.
         """
         load = self.load
         expected = self.arriving_tasks * _WINDOW_S

@@ -45,8 +45,8 @@ def connect(address: str) -> Iterator[None]:
         ray.init(address=address, namespace="serve", log_to_driver=False, logging_level=logging.ERROR)
     except AuthenticationError:
         raise ValueError(
-            "the Ray cluster at ray.address rejects the token of this process: set RAY_AUTH_TOKEN or "
-            "RAY_AUTH_TOKEN_PATH to that of its nodes (docs/settings.md)"
+            "the Ray cluster at ray.address rejects this process, whose token is missing or another: set "
+            "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of its nodes (docs/settings.md)"
         ) from None
     except Exception as problem:
         raise ClusterUnreachable(f"the Ray cluster at {address} is out of reach: {problem}") from problem

@@ -152,8 +152,9 @@ def _start_checks(request: NodeRequest) -> dict[Any, str]:
 def _start_reading_flags(names: tuple[str, ...]) -> dict[Any, str]:
     """Returns the process of each call: Serve's controller and proxies. Replicas have the environment of their
     nodes."""
-    return {actor.__ray_call__.remote(_read_flags, names): where for where, actor in list_serve_actors(_TIMEOUT_S)}
+    return {actor.__ray_call__.remote(_read, names): where for where, actor in list_serve_actors(_TIMEOUT_S)}
 
 
-def _read_flags(_: object, names: tuple[str, ...]) -> dict[str, str | None]:
+# Serve's processes may still run 0.2.0 during an upgrade, so the name is the one that they have.
+def _read(_: object, names: tuple[str, ...]) -> dict[str, str | None]:
     return read_flags(names)

@@ -222,7 +222,7 @@ class RewriterModel(StrictSettings):
 
     def on_profile(self, profile: RewriterSettings) -> RewriterModel:
         """Returns the rewriter of this profile. Revision and memory of the catalog are those of its own checkpoint."""
-        if profile.checkpoint is None:
+        if not profile.checkpoint:
             return self.model_copy(update={"memory": profile.memory or self.memory})
         return self.model_copy(update={"checkpoint": profile.checkpoint, "revision": None, "memory": profile.memory})
 

@@ -21,7 +21,7 @@ class EndpointPrice(StrictSettings):
     """Multiply the price of the output by its seconds."""
 
     def millicredits(self, output_pixels: int, input_pixels: int, seconds: int = 1) -> int:
-        """Returns `(first + max(0, out_mp - 1) * out) * seconds + in_mp * input`.
+        """Returns `1000 * ((first + max(0, out_mp - 1) * out) * seconds + in_mp * input)`, rounded.
 
         Megapixels are 2^20 pixels, rounded up. `seconds` counts with `per_second` only.
         """

@@ -148,9 +148,9 @@ class MetricsSettings(StrictSettings):
     port: Annotated[int | None, NO_RESTART] = Field(default=9464, ge=1, le=65535)
     """TCP port of /metrics, in the process that starts the service. null: no metrics."""
     token: SecretStr | None = None
-    """Bearer token that scrapers send. null: not required."""
+    """Bearer token that scrapers send; better in GEN_METRICS__TOKEN. null: not required."""
     projects: Annotated[int, NO_RESTART] = Field(default=50, ge=0, le=1000)
-    """Projects with series of their own: those with most use and highest cost."""
+    """Projects with series of their own: those with most use and highest cost. 0: none."""
     grafana_url: (
         Annotated[str, Shape(r"^https?://[^/?#]", "must be a URL, like https://grafana.example.com")] | None
     ) = None
@@ -182,7 +182,8 @@ class LogSettings(StrictSettings):
     format: Format = "text"
     """Format of replicas' logs. json: one object a line, with task, project, model, attempt and trace."""
     levels: dict[str, str] = {}
-    """Level by module, as {serve_app.dispatcher: debug}; others log at info. At run time: gen-serve logs level."""
+    """Level (debug, info, warning, error or critical) of a module and all below it, as {serve_app.dispatcher: debug};
+    others log at info. At run time: gen-serve logs level."""
 
     @field_validator("levels")
     @classmethod
@@ -248,7 +249,7 @@ class DispatcherSettings(StrictSettings):
     max_replicas_per_node: MaxReplicasPerNode = None
     headroom: int = Field(default=4, ge=1)
     """Tasks sent to replicas before these start them; they go before later tasks of other projects. More fills many
-    replicas sooner."""
+    replicas sooner, and scales up no faster."""
     max_preparing: int = Field(default=256, ge=1)
     """Tasks moderated and rewritten ahead. For 200 tasks a second and a moderator that takes a second: 200."""
     start_s: float = Field(default=600.0, gt=0)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 from pydantic_settings.sources.utils import parse_env_vars
 
 from deployments.contract.strict_settings import StrictSettings
@@ -231,8 +232,12 @@ def load_here(path: Path | None) -> Settings:
     name = os.environ.get(setting_variable("secrets_dir")) or values.get("secrets_dir")
     secrets = _secret_files(Path(name).expanduser()) if name else {}
     check_variables(Settings.model_fields, secrets)
+    try:
+        secret_values, variables = _SecretsSource(secrets)(), _VariablesSource()()
+    except SettingsError as problem:
+        raise ValueError(f"environment or secrets_dir: {problem.__cause__}") from None
     with located(list(documents), secrets):
-        settings = Settings.model_validate(_merge(_merge(values, _SecretsSource(secrets)()), _VariablesSource()()))
+        settings = Settings.model_validate(_merge(_merge(values, secret_values), variables))
     settings._file = path.resolve() if path else None
     return settings
 
@@ -270,6 +275,13 @@ class _VariablesSource(EnvSettingsSource):
     def __init__(self) -> None:
         # The source reads the fields alone, which every model has.
         super().__init__(cast(type[BaseSettings], Settings), env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            message = f'the variable of {field_name} must be JSON, like ["a"] or {{"a": 1}}'
+            raise ValueError(message) from None
 
 
 class _SecretsSource(_VariablesSource):

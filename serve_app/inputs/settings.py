@@ -64,7 +64,8 @@ class NetworkSettings(StrictSettings):
     """environment: as http_proxy, https_proxy and no_proxy say; none; or a proxy's URL without credentials. Private
     addresses and names are always called directly."""
     allow: list[str] = []
-    """Private hosts or networks that webhook and image URLs may reach. Leave it empty in production."""
+    """Private hosts or networks that webhook and image URLs may reach. Leave it empty in production: it opens
+    services of this machine and its network."""
     fetches_per_organization: int = Field(default=32, ge=1)
     """Concurrent downloads of an organization by an ingress replica; others wait up to 30 s."""
     fetches_per_origin: int = Field(default=64, ge=1)

@@ -80,7 +80,8 @@ class RedisNotStarted(RuntimeError):
 
 
 class EmbeddedRedis:
-    """A server with its data in one folder. Start it from the main thread: it dies with the thread that forked it.
+    """A server with its data in one folder. Start and revive it from the main thread: it dies with the thread that
+    forked it.
 
     A server that is not `durable` loads `dump.rdb` from its folder, if there is one, and saves nothing.
     """

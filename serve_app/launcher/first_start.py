@@ -46,7 +46,10 @@ def write_secret(path: Path, secret: str) -> None:
 
 
 def with_key(settings: Settings) -> Settings:
-    """Returns the settings with a sealing key. If they name none, it is that of `data_dir`, made if missing."""
+    """Returns the settings with a sealing key. If they name none, it is that of `data_dir`, created if missing.
+
+    A file that exists is reused: nothing that it sealed could be read without it.
+    """
     if settings.has_sealing_keys:
         return settings
     path = sealing_key_file(settings.data_dir)

@@ -161,7 +161,7 @@ class Launcher:
         application_to_run = application.build(settings)
         with _explain_failures(root):
             self._deploy(application_to_run)
-        self._read_replicas()
+        self._count_replicas()
 
     def _join(self, address: str) -> None:
         """Serves on an existing cluster. At the end it removes only the application."""
@@ -184,7 +184,7 @@ class Launcher:
             logger.warning(elsewhere)
         self._resources.callback(remove_application)
         self._deploy(application.build(self.settings))
-        self._read_replicas()
+        self._count_replicas()
 
     def _deploy(self, application: serve.Application) -> None:
         from serve_app.cluster.deploy import deploy_application
@@ -193,8 +193,8 @@ class Launcher:
         for name, fault in faults.items():
             logger.warning("models.%s can't be loaded yet, Ray retries: %s", name, fault.reason)
 
-    def _read_replicas(self) -> None:
-        """Lets the metrics read replicas for as long as Ray runs."""
+    def _count_replicas(self) -> None:
+        """Lets the metrics count replicas for as long as Ray runs."""
         from serve_app import application
 
         self._ask_replicas = partial(application.count_replicas, application.APP_NAME)

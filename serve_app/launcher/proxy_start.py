@@ -60,7 +60,7 @@ class ProxyLimits:
     """Time between two requests of a connection. It exceeds the 60 s of load balancers, which would otherwise send
     requests into closing connections."""
     posts: int = 512
-    """Concurrent POSTs of a key or token: a quarter of the slots of an ingress replica."""
+    """Concurrent POSTs of a key or token; far fewer than the slots of an ingress replica."""
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

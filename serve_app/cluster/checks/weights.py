@@ -24,24 +24,30 @@ _GIB: Final = 2**30
 
 def check_weights(checkpoints: Sequence[RequiredCheckpoint]) -> Iterator[CheckResult]:
     gpus = find_gpus()
-    missing = sorted({each.checkpoint for each in checkpoints if each.path() is None})
-    refused = [result for each in checkpoints if (result := _check_files(each))]
-    yield from refused
-    yield from (result for each in checkpoints if (result := _check_size(each, min(gpus, default=0))))
+    missing, refused = set[str](), False
+    for each in checkpoints:
+        path = each.path()
+        if path is None:
+            missing.add(each.checkpoint)
+        elif result := _check_files(each, path):
+            refused = True
+            yield result
+        elif result := _check_size(each, path, min(gpus, default=0)):
+            yield result
     if missing and HF_HUB_OFFLINE:
-        yield CheckResult.refused(_WEIGHTS, f"not here, and HF_HUB_OFFLINE is set: {', '.join(missing)}", _FETCH)
+        yield CheckResult.refused(
+            _WEIGHTS, f"not here, and HF_HUB_OFFLINE is set: {', '.join(sorted(missing))}", _FETCH
+        )
     elif missing:
         remedy = f"{_FETCH}; else the first replica of each fetches it"
-        yield CheckResult.warning(_WEIGHTS, f"not here yet: {', '.join(missing)}", remedy)
+        yield CheckResult.warning(_WEIGHTS, f"not here yet: {', '.join(sorted(missing))}", remedy)
     elif checkpoints and not refused:
         yield CheckResult.fine(_WEIGHTS, "all here")
     if gpus:
         yield CheckResult.fine(_GPU_MEMORY, f"{len(gpus)} of {min(gpus) / _GIB:.0f} GiB at least")
 
 
-def _check_files(checkpoint: RequiredCheckpoint) -> CheckResult | None:
-    if (path := checkpoint.path()) is None:
-        return None
+def _check_files(checkpoint: RequiredCheckpoint, path: Path) -> CheckResult | None:
     name = f"{checkpoint.loaded_by}: {checkpoint.checkpoint}"
     if not path.exists() or not os.access(path, os.R_OK):
         why = "" if path.exists() else ": there is no such file or folder"
@@ -72,9 +78,9 @@ def _find_problem(checkpoint: RequiredCheckpoint, path: Path) -> str | None:
             return None
 
 
-def _check_size(checkpoint: RequiredCheckpoint, gpu_bytes: int) -> CheckResult | None:
-    path, share = checkpoint.path(), gpu_bytes * checkpoint.gpus
-    if not share or path is None or not path.exists():
+def _check_size(checkpoint: RequiredCheckpoint, path: Path, gpu_bytes: int) -> CheckResult | None:
+    share = gpu_bytes * checkpoint.gpus
+    if not share:
         return None
     # Links lead into the hub's cache.
     size = sum(file.stat().st_size for file in checkpoint.local_files(path) if file.suffix in _SUFFIXES)

@@ -234,6 +234,7 @@ def test_mistake_in_an_extended_file_is_named_there(tmp_path: Path) -> None:
         ("GEN_SERVCE__PORT", "GEN_SERVCE__PORT: there is no setting servce: did you mean GEN_SERVICE__PORT"),
         ("GEN_SERVICE__PROT", "GEN_SERVICE__PROT: service.prot: .*did you mean port"),
         ("GEN_SERVICE__PORT", "GEN_SERVICE__PORT: service.port: Input should be a valid integer"),
+        ("GEN_SERVICE__ALLOWED_HOSTS", "the variable of allowed_hosts must be JSON"),
     ],
 )
 def test_mistake_in_a_variable_is_named(
