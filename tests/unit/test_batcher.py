@@ -79,7 +79,7 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
         answers.append(answer)
         await asyncio.gather(batcher(1), return_exceptions=True)
         assert batcher.faults == faults
-    with pytest.raises(RuntimeError, match="3 batches in a row"):
+    with pytest.raises(RuntimeError, match="3 calls in a row"):
         batcher.check_health(60, faults=3)
 
 
