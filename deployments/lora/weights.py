@@ -147,11 +147,16 @@ class PeftScales:
         return scale
 
 
+_MAX_DIMENSIONS: Final = 5
+"""Dimensions of a 3D convolution's weight. Operations on a tensor with thousands of them take seconds."""
+
+
 def _check_tensor(key: str, tensor: Tensor) -> Tensor:
     """Returns the tensor, an eight-bit float as bfloat16 and an alpha as float. Raises AdapterError."""
     if tensor.ndim == 0 and not tensor.is_complex():
         tensor = tensor.float()
-    if not tensor.is_floating_point() or tensor.numel() == 0 or max(tensor.shape, default=1) > MAX_WIDTH:
+    is_sound = tensor.is_floating_point() and tensor.numel() and tensor.ndim <= _MAX_DIMENSIONS
+    if not is_sound or max(tensor.shape, default=1) > MAX_WIDTH:
         raise AdapterError(f"{shorten(key)} is empty, too large, or not all numbers")
     tensor = tensor.bfloat16() if tensor.element_size() == 1 else tensor
     if not torch.isfinite(tensor).all():
