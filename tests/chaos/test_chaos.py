@@ -23,6 +23,7 @@ from deployments.contract.objects import ObjectStore
 
 ALONE = tuple(FAULTS["one machine"])
 KILLS = (*(name for name in ALONE if name.startswith("kill ")), "redeploy, scaled up")
+CORE_KILLS = ("kill a dispatcher", "kill a model replica", "kill the Redis server")
 OTHERS = ("freeze a dispatcher", "freeze a model replica", "fill the Redis server", "break a model's device")
 NODE_FAULTS = ("kill a worker node", "drain a worker node", "kill the head node", DEPLOY)
 
@@ -31,7 +32,8 @@ NODE_FAULTS = ("kill a worker node", "drain a worker node", "kill the head node"
 @pytest.mark.parametrize(
     "plan",
     [
-        pytest.param(ChaosPlan(7, 25, 100, KILLS), id="kills"),
+        pytest.param(ChaosPlan(7, 10, 60, CORE_KILLS), id="core-kills"),
+        pytest.param(ChaosPlan(7, 25, 100, KILLS), id="kills", marks=pytest.mark.slow),
         pytest.param(ChaosPlan(7, 25, 100, OTHERS), id="others", marks=pytest.mark.slow),
         pytest.param(ChaosPlan(7, 30, 60, NODE_FAULTS, topology="nodes"), id="nodes", marks=pytest.mark.slow),
     ],

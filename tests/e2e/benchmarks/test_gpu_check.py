@@ -13,6 +13,8 @@ import pytest
 from benchmarks.gpu import report
 from benchmarks.gpu.__main__ import GROUPS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
