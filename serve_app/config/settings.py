@@ -242,7 +242,7 @@ def load_here(path: Path | None) -> Settings:
     return settings
 
 
-def _read_documents(path: Path) -> dict[Path, dict[str, Any]]:
+def _read_documents(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[Path, dict[str, Any]]:
     """Returns the contents of a settings file, after those of the files that it `extends`."""
     document = read_yaml(path) or {}
     if not isinstance(document, dict):
@@ -250,9 +250,11 @@ def _read_documents(path: Path) -> dict[Path, dict[str, Any]]:
     if not (name := document.get("extends")):
         return {path: document}
     base = path.parent / name
+    if base.resolve() in (chain := (*extended_by, path.resolve())):
+        raise ValueError(f"{path}: extends: the file extends itself")
     if not base.is_file():
         raise FileNotFoundError(f"{path}: extends: no such config file: {base}")
-    return {**_read_documents(base), path: document}
+    return {**_read_documents(base, chain), path: document}
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

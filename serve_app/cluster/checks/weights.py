@@ -66,7 +66,7 @@ def _check_files(checkpoint: RequiredCheckpoint, path: Path) -> CheckResult | No
 
 
 def _find_problem(checkpoint: RequiredCheckpoint, path: Path) -> str | None:
-    """Returns why replicas can't load a checkpoint, judged by its files."""
+    """Returns why replicas can't load the files of a checkpoint; None if they can."""
     match checkpoint.kind:
         case CheckpointKind.PIPELINE:
             return find_problem(path, checkpoint.weights)

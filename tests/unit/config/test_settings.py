@@ -209,6 +209,7 @@ def _config(folder: Path, content: str) -> Path:
         ("models:\n  m:\n    matting:\n      bakcend: x", r":4: models\.m\.matting\.bakcend: .*did you mean backend"),
         ("service:\n  port: many", r":2: service\.port: Input should be a valid integer"),
         ("- 1", "names and values"),
+        ("extends: config.yaml", "extends: the file extends itself"),
     ],
 )
 def test_mistake_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:
