@@ -26,8 +26,7 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from serve_app.accounts.audit import CREATE_KEY, AuditLog
-from serve_app.accounts.audited_change import IndexFull
+from serve_app.accounts.audit import CREATE_KEY, AuditLog, IndexFull
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
 from serve_app.accounts.roles import Role

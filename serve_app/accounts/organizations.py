@@ -20,8 +20,7 @@ from typing import Annotated, Final, cast
 from pydantic import StringConstraints
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog, AuditNote
-from serve_app.accounts.audited_change import AuditedChange
+from serve_app.accounts.audit import AuditedChange, AuditLog, AuditNote
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.names import fold_name
 from serve_app.accounts.roles import Role

@@ -21,8 +21,7 @@ from typing import Any, Final, Literal, cast
 from cachetools import TTLCache
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog, AuditNote
-from serve_app.accounts.audited_change import AuditedChange
+from serve_app.accounts.audit import AuditedChange, AuditLog, AuditNote
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 DEFAULT_PROJECT: Final = "default"

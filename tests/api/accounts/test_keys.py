@@ -14,8 +14,7 @@ from support.redis_dump import read_keys
 
 from serve_app.accounts import api_key_auth as callers_module
 from serve_app.accounts.api_key_auth import CACHE_S, Callers
-from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.audited_change import IndexFull
+from serve_app.accounts.audit import AuditLog, IndexFull
 from serve_app.accounts.keys import KeyStore, hash_secret
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from serve_app.accounts.api_key_auth import Caller
-from serve_app.accounts.audited_change import IndexFull
+from serve_app.accounts.audit import IndexFull
 from serve_app.accounts.keys import ApiKey
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission, Role, may_grant

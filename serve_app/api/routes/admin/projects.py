@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve_app.accounts.audited_change import IndexFull
+from serve_app.accounts.audit import IndexFull
 from serve_app.accounts.organizations import Name
 from serve_app.accounts.projects import MAX_ACTIVE, MAX_WEIGHT, MIN_WEIGHT, Project
 from serve_app.accounts.roles import Permission
