@@ -1,4 +1,4 @@
-"""The image endpoints before generation 3, by their names, with the least that each takes."""
+"""Names, minimal bodies and image fields of the image endpoints before generation 3."""
 
 from __future__ import annotations
 
@@ -33,12 +33,4 @@ IMAGE_FIELDS: list[tuple[str, str]] = [
     ("gen-pro-1.0-canny", "control_image"),
     ("gen-pro-1.0-canny", "preprocessed_image"),
 ]
-"""Every field that holds an image; of endpoints that share their request, one has them all."""
-
-
-def cut_out(opaque: tuple[int, int, int, int] | None, size: tuple[int, int] = (96, 64)) -> str:
-    """An image that is transparent except in a box; opaque everywhere without one."""
-    image = Image.new("RGBA", size, (200, 10, 10, 255 if opaque is None else 0))
-    if opaque is not None:
-        image.paste((200, 10, 10, 255), opaque)
-    return image_base64(image)
+"""Endpoint and field of each image; of endpoints that share a request, one is complete."""

@@ -1,4 +1,4 @@
-"""What the documents show of clients works as it stands there."""
+"""Examples of clients in the documents run as they are."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ NODE_S = 60
 
 @pytest.fixture
 def _model(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Has every task made when it is first polled."""
+    """Ends every task at its first poll."""
     poll, delivered_ids = Calls.poll, set[str]()
-    with ThreadPoolExecutor(1) as beside:  # the worker has a loop of its own, which can't run within another
+    with ThreadPoolExecutor(1) as beside:  # the worker's loop can't run within another
 
         def deliver_and_poll(
             calls: Calls, task_id: str, wait_s: float, deadline: float | None = None
@@ -55,7 +55,7 @@ def _model(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(block: str, service: Service) -> dict[str, Any]:
-    """The names that it leaves behind."""
+    """Returns the global names after the block."""
     assert block
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(block.replace("http://localhost:8000", service.base_url), "example", "exec"), names)
@@ -75,38 +75,38 @@ def test_every_python_example_runs(
     assert all((tmp_path / name).read_bytes() == IMAGE for name in saved)
 
 
-def example(word: str, document: str = "docs/clients.md") -> str:
-    """The only one of the document that has this word."""
+def get_example(word: str, document: str = "docs/clients.md") -> str:
+    """Returns the only example of the document with this word."""
     (match,) = [each for each in blocks(ROOT / document, "python") if word in each]
     return match
 
 
 @pytest.mark.usefixtures("_model")
-def test_the_example_of_asyncio_saves_three_images(
+def test_asyncio_example_saves_three_images(
     service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GEN_KEY", client.secret)
-    run(example("AsyncClient"), service)
+    run(get_example("AsyncClient"), service)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blue.jpeg", "green.jpeg", "red.jpeg"]
 
 
-def test_the_example_of_errors_names_the_field(
+def test_example_of_errors_names_the_field(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GEN_KEY", client.secret)
-    run(example("InvalidRequest", "docs/quickstart.md").replace("seed=7", "steps=17"), service)
+    run(get_example("InvalidRequest", "docs/quickstart.md").replace("seed=7", "steps=17"), service)
     assert capsys.readouterr().out.startswith("body.steps ")
 
 
 @pytest.mark.parametrize(("secret", "status"), [("s3cret", 204), ("another", 400)])
-def test_the_example_of_webhooks_knows_the_service(service: Service, secret: str, status: int) -> None:
+def test_example_of_webhooks_verifies_the_signature(service: Service, secret: str, status: int) -> None:
     body = json.dumps({"id": "x", "status": "Ready"}).encode()
-    receive = run(example("verify_webhook"), service)["receive"]
+    receive = run(get_example("verify_webhook"), service)["receive"]
     assert receive(signature_headers("x", datetime.now(UTC), body, secret), body) == status
 
 
-def test_the_example_in_typescript_tells_where_the_image_is(
+def test_typescript_example_prints_the_image_url(
     service: Service, client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     (block,) = blocks(ROOT / "docs/quickstart.md", "ts")
@@ -124,7 +124,7 @@ def test_the_example_in_typescript_tells_where_the_image_is(
     assert client.get(out.strip()).content == IMAGE
 
 
-def test_the_types_are_typescript(tmp_path: Path) -> None:
+def test_node_reads_the_typescript_types(tmp_path: Path) -> None:
     script = tmp_path / "types.mts"
     script.write_text((ROOT / "clients/typescript/gen-serve.d.ts").read_text())
     result = subprocess.run([*node(), str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
@@ -132,5 +132,5 @@ def test_the_types_are_typescript(tmp_path: Path) -> None:
 
 
 def node() -> Sequence[str]:
-    """It takes types away without a look at them, and says no to what it can't read."""
+    """Returns the command of Node, which strips types unchecked and fails at syntax errors."""
     return [str(Path(executable.ROOT_DIR) / "bin/node"), "--no-warnings"]

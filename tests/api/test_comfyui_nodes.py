@@ -1,4 +1,4 @@
-"""What ComfyUI's nodes send is taken as they send it; `tests/clients/comfyui.yaml` has it all."""
+"""Requests of ComfyUI's nodes, from `tests/clients/comfyui.yaml`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def alias_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service under the names that these nodes know."""
+    """The service with the aliases that these nodes use."""
     settings = ServiceSettings(path_aliases=["flux"])
     with running(tmp_path_factory.mktemp("aliased"), redis_url, repository, service=settings) as service:
         yield service
@@ -40,7 +40,7 @@ def node(alias_service: Service) -> Iterator[Client]:
 
 
 def fill(value: Any, files: Mapping[str, str]) -> Any:
-    """The body with files for what stands for them."""
+    """Returns the body with files in place of their placeholders."""
     match value:
         case str():
             return files.get(value, value)
@@ -70,7 +70,7 @@ def names(*, served: bool = True, refused: bool = False) -> list[str]:
     "`guidance`, `user`, …)",
 )
 @pytest.mark.parametrize("name", names())
-def test_a_node_is_understood(node: Client, web: Website, name: str) -> None:
+def test_request_of_a_node_is_accepted(node: Client, web: Website, name: str) -> None:
     response = post_shape(node, web, SHAPES[name])
     assert response.status_code == 200, response.text
     # The nodes poll without a key, and read these.
@@ -79,10 +79,10 @@ def test_a_node_is_understood(node: Client, web: Website, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names(served=False))
-def test_a_node_of_another_model_is_told_so(node: Client, web: Website, name: str) -> None:
+def test_node_of_another_model_gets_404(node: Client, web: Website, name: str) -> None:
     assert refusal(post_shape(node, web, SHAPES[name]), 404).startswith("Not Found")
 
 
 @pytest.mark.parametrize("name", names(refused=True))
-def test_a_node_with_a_field_too_many_is_told_which(node: Client, web: Website, name: str) -> None:
+def test_unknown_field_of_a_node_is_named(node: Client, web: Website, name: str) -> None:
     assert problems(post_shape(node, web, SHAPES[name])) == [(["body", SHAPES[name]["refused"]], "extra_forbidden")]

@@ -1,8 +1,8 @@
-"""What Prometheus is told, on a port of its own."""
+"""Series that Prometheus reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -26,24 +26,17 @@ from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, Outbox
 
-
-@pytest.fixture
-def scraper(service: Service) -> Iterator[Client]:
-    with service.metrics() as scraper:
-        yield scraper
-
-
 Run: TypeAlias = Callable[..., AbstractContextManager[Service]]
 
 
 @pytest.fixture
 def run(redis_url: str, repository: Path, tmp_path: Path) -> Run:
-    """A service that stops within the test: then it has told all it counted. Takes settings."""
+    """Runs a service with settings. Once it stops, all its counts are stored."""
     return partial(running, tmp_path / "data", redis_url, repository)
 
 
 def read_metrics(client: Client) -> dict[tuple[str, str], float]:
-    """Value by name and event."""
+    """Returns values of the queue by name and event."""
     response = client.get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain")
@@ -56,7 +49,7 @@ def read_metrics(client: Client) -> dict[tuple[str, str], float]:
     return values
 
 
-def test_figures_follow_the_tasks(start_service: StartService) -> None:
+def test_task_series_follow_the_tasks(start_service: StartService) -> None:
     service: Service = start_service()
     worker = service.worker
     with service.client() as client, service.metrics() as scraper:
@@ -75,13 +68,13 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
     assert metrics["gen_task_events_total", "content_moderated"] == 1
 
 
-def test_figures_of_their_work_are_what_replicas_told_together(start_service: StartService) -> None:
+def test_reports_of_replicas_are_summed(start_service: StartService) -> None:
     service: Service = start_service()
     report = {"steps": 3.0, "members": 12.0, "steps_s": 0.5, "busy_s": 0.75, "prompts_hits": 2.0, "prompts_misses": 1.0}
     report |= {"batch:4": 2.0, "batch:8": 1.0, "step_ms:100": 2.0, "step_ms:250": 1.0, "step_ms:sum": 450.0}
     report |= {"loads": 1.0, "load_s": 12.5}
     with service.metrics() as scraper:
-        assert not any(name.startswith("gen_model") for name, _ in read_metrics(scraper)), "of queues that told nothing"
+        assert not any(name.startswith("gen_model") for name, _ in read_metrics(scraper))
         for device in ("cpu", "cuda"):
             service.worker.run(service.worker.tasks.report(QUEUE, report, {"device": device}))
         families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
@@ -114,7 +107,7 @@ def test_figures_of_their_work_are_what_replicas_told_together(start_service: St
     assert histogram_samples("gen_model_load_seconds") == [("count", 2), ("sum", 25)]
 
 
-def test_figures_are_for_those_who_show_the_token(start_service: StartService) -> None:
+def test_metrics_need_the_token(start_service: StartService) -> None:
     service = start_service(metrics=MetricsSettings(token=SecretStr("let me in")))
     with service.metrics() as scraper:
         for headers in ({}, {"Authorization": "let me in"}, {"Authorization": "Bearer let me"}, {"x-key": "let me in"}):
@@ -124,8 +117,8 @@ def test_figures_are_for_those_who_show_the_token(start_service: StartService) -
         assert scraper.get("/metrics", headers={"Authorization": "Bearer let me in"}).status_code == 200
 
 
-async def _happen(service: Service) -> None:
-    """What no process is here to do: a webhook is delivered, a request moderated, and a replica tells of its work."""
+async def count_background_work(service: Service) -> None:
+    """Counts a delivered webhook, a moderated request and the work of a replica."""
     tasks, prefix = service.worker.tasks, service.settings.redis.prefix
     outbox = Outbox(tasks.redis, prefix)
     [claim] = await outbox.claim(1)
@@ -136,73 +129,44 @@ async def _happen(service: Service) -> None:
     await tasks.report(QUEUE, {"steps": 1}, {"device": "cpu"})
 
 
-async def _replicas() -> Mapping[str, ReplicaCounts]:
+async def count_replicas() -> Mapping[str, ReplicaCounts]:
     return {QUEUE: ReplicaCounts({"RUNNING": 2}, target=2)}
 
 
-def test_every_declared_series_is_told_once_something_happened(run: Run) -> None:
-    """And in the form that Prometheus reads: so whoever asks for a declared series gets it."""
+def test_every_declared_series_is_exported(run: Run) -> None:
     with run(tasks=TaskSettings(max_active=2)) as service, service.client() as client:
         tasks = client.create_task(webhook_url=f"http://{HOOK_HOST}/hook"), client.create_task()
         assert client.submit().status_code == 429
         for task in tasks:
             service.worker.advance(task, Status.GENERATING)
             service.worker.end(task, Status.READY, result=RESULT, device_s=1.5)
-        service.worker.run(_happen(service))
-    with service.metrics(_replicas) as scraper:
+        service.worker.run(count_background_work(service))
+    with service.metrics(count_replicas) as scraper:
         text = scraper.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
     types = {SeriesType.INFO: "gauge"}
     for series in ALL:
         name = series.name.removesuffix("_total")
         assert families.pop(name).type == types.get(series.type, series.type), name
-    assert not families, "nothing that is not declared"
+    assert not families, "undeclared series"
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     assert {name for series in ALL for name in series.samples} == names
     promtool("check", "metrics", text=text)
 
 
-def test_requests_are_told_by_their_route_once_a_replica_stops(run: Run) -> None:
-    """What clients make up, names of paths and of methods, makes no series."""
-    with run() as service, service.client() as client:
-        task = client.create_task()
-        for path in ("/v1/tasks/1/events", "/v1/tasks/2/events", "/nothing", "/nothing-else", "/healthz"):
-            client.get(path)
-        client.request("PROPFIND", "/v1/get_result")
-        client.head("/healthz")
-        client.delete(f"/v1/tasks/{task}")
-    counts = {
-        (labels["method"], labels["status"], labels["route"]): value
-        for name, labels, value in _samples(service)
-        if name == "gen_http_request_duration_seconds_count"
-    }
-    assert counts == {
-        ("POST", "2xx", "/v1/gen-3-image-klein"): 1,
-        ("GET", "4xx", "/v1/tasks/{task_id}/events"): 2,
-        ("GET", "4xx", "unmatched"): 2,
-        ("GET", "2xx", "/healthz"): 2,  # HEAD is answered as GET is
-        ("other", "4xx", "/v1/get_result"): 1,
-        ("DELETE", "2xx", "/v1/tasks/{task_id}"): 1,
-    }
-
-
-def test_refusals_are_told_by_their_reason(run: Run) -> None:
+def test_rejected_submissions_are_counted_by_reason(run: Run) -> None:
     with run(tasks=TaskSettings(max_active=1)) as service, service.client() as client:
         client.create_task()
         assert [client.submit().status_code, client.submit().status_code] == [429, 429]
         with service.client(organization=service.worker.new_organization(credits=0)) as penniless:
             assert penniless.submit().status_code == 402
         assert client.submit(prompt=3).status_code == 422
+    with service.metrics() as scraper:
+        families = list(text_string_to_metric_families(scraper.get("/metrics").text))
     counts = {
         (labels["endpoint"], labels["reason"]): value
-        for name, labels, value in _samples(service)
+        for family in families
+        for name, labels, value, *_ in family.samples
         if name == "gen_submissions_refused_total"
     }
-    endpoint = IMAGE_ENDPOINT
-    assert counts == {(endpoint, "too_many_active"): 2, (endpoint, "insufficient_credits"): 1}
-
-
-def _samples(service: Service) -> list[tuple[str, Mapping[str, str], float]]:
-    with service.metrics() as scraper:
-        families = text_string_to_metric_families(scraper.get("/metrics").text)
-        return [(each.name, each.labels, each.value) for family in families for each in family.samples]
+    assert counts == {(IMAGE_ENDPOINT, "too_many_active"): 2, (IMAGE_ENDPOINT, "insufficient_credits"): 1}

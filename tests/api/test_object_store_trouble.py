@@ -1,4 +1,4 @@
-"""The object store is away, or slow, while inputs are to be stored."""
+"""An object store that fails or is slow while inputs are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_unavailable(response: httpx2.Response) -> None:
 
 
 def fail_puts(monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int) -> None:
-    """Lets so many inputs be stored, and no more."""
+    """Makes puts fail after the first `survive`."""
     puts, put = itertools.count(), ObjectStore.put
 
     async def failing(store: ObjectStore, *args: Any) -> None:
@@ -50,28 +50,22 @@ async def away(store: ObjectStore, *args: Any) -> None:
     raise GenericError("away")
 
 
-def fail_listings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be found, and so nothing deleted either."""
-
-    async def failing(store: ObjectStore, prefix: str) -> list[str]:
-        raise GenericError("away")
-
-    monkeypatch.setattr(ObjectStore, "keys", failing)
-
-
-@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full"), TimeoutError()], ids=repr)
-@pytest.mark.parametrize("survive", [0, 2])
-def test_a_submission_is_refused_for_now_and_leaves_nothing(
+@pytest.mark.parametrize(
+    ("failure", "survive"),
+    [(GenericError("away"), 0), (PermissionError("full"), 2), (TimeoutError(), 2)],
+    ids=lambda value: repr(value),
+)
+def test_submission_is_503_and_leaves_nothing(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int
 ) -> None:
     fail_puts(monkeypatch, failure, survive)
     with service.assert_unchanged():
         assert_unavailable(client.submit(images=[IMAGE] * 4))
     assert client.get("/v1/tasks").json()["tasks"] == []
-    assert client.submit().status_code == 200, "without inputs nothing is to be stored"
+    assert client.submit().status_code == 200
 
 
-def test_what_cannot_be_deleted_either_is_left_to_the_sweep(
+def test_inputs_that_cannot_be_deleted_are_left_to_the_sweep(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = service.worker
@@ -84,27 +78,24 @@ def test_what_cannot_be_deleted_either_is_left_to_the_sweep(
     assert len(worker.run(worker.objects.keys(f"inputs/{reserved}"))) == 2
 
 
-def test_a_refusal_is_told_though_its_inputs_cannot_be_deleted(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Enough for the smallest image, but not for one with an input: that is known once it is stored.
+def test_failed_deletion_does_not_hide_the_error(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The credits suffice for the smallest image without an input. That is checked after it is stored.
     with service.client(organization=service.worker.new_organization(credits=0.9)) as client:
         monkeypatch.setattr(ObjectStore, "delete", away)
         assert refusal(client.submit(images=[IMAGE]), 402) == "Insufficient credits"
 
 
-def test_a_draft_that_cannot_be_looked_for(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draft_is_503_if_it_cannot_be_found(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     draft = client.order_task("gen-3-video", mode="t2v", prompt="x", draft=True)
     service.worker.deliver_video(draft, b"video", b"latents")
-
-    fail_listings(monkeypatch)
+    monkeypatch.setattr(ObjectStore, "keys", away)
     body = {"mode": "draft_enhance", "draft_cache": draft}
     assert_unavailable(client.order("gen-3-video", **body))
     assert_unavailable(client.post("/v1/pricing", json={"path": "/v1/gen-3-video", "body": body}))
 
 
 class SlowStore:
-    """Puts begin, and end once they are `released`."""
+    """Holds puts until they are `released`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.released = asyncio.Event()
@@ -125,7 +116,7 @@ class SlowStore:
         await put()
         self.in_flight -= 1
 
-    async def holds(self, puts: int) -> None:
+    async def wait_for_puts(self, puts: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while self.in_flight < puts:
                 await asyncio.sleep(0.001)
@@ -133,7 +124,7 @@ class SlowStore:
 
 @pytest.fixture
 async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client in the service's own event loop."""
+    """A client in the service's event loop."""
     settings = make_settings(tmp_path, redis_url, prefix, repository)
     offered = catalog.load(settings)
     app = create_app(settings, offered)
@@ -146,26 +137,24 @@ async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) 
             yield client
 
 
-async def test_the_inputs_of_a_submission_are_stored_side_by_side(
+async def test_inputs_of_a_submission_are_stored_in_parallel(
     inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStore(monkeypatch)
     body = {"prompt": "x", "images": [IMAGE] * 10}
     submission = asyncio.create_task(inside.post(ENDPOINT, json=body))
-    await slow.holds(AT_A_TIME)
+    await slow.wait_for_puts(AT_A_TIME)
     slow.released.set()
     assert (await submission).status_code == 200
     assert slow.most_at_a_time == AT_A_TIME
 
 
-async def test_polls_and_other_submissions_do_not_wait_for_a_slow_store(
-    inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_store_delays_no_other_requests(inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowStore(monkeypatch)
     submissions = [
         asyncio.create_task(inside.post(ENDPOINT, json={"prompt": "x", "images": [IMAGE]})) for _ in range(20)
     ]
-    await slow.holds(20)
+    await slow.wait_for_puts(20)
     other = await inside.post(ENDPOINT, json={"prompt": "x"})
     assert other.status_code == 200
     polled = await inside.get("/v1/get_result", params={"id": other.json()["id"]})
@@ -174,40 +163,34 @@ async def test_polls_and_other_submissions_do_not_wait_for_a_slow_store(
     assert {response.status_code for response in await asyncio.gather(*submissions)} == {200}
 
 
-async def test_a_store_that_never_answers_is_out_of_reach(
-    inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_store_is_503(inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     SlowStore(monkeypatch)
     monkeypatch.setattr("serve_app.submission.input_storage._CALL_LIMIT_S", 0.05)
     assert_unavailable(await inside.post(ENDPOINT, json={"prompt": "x", "images": [IMAGE]}))
 
 
-def upload(client: Client) -> httpx2.Response:
+def upload_adapter(client: Client) -> httpx2.Response:
     params = {"name": "ink", "base": "gen-3-image-klein"}
     return client.post("/v1/finetunes", params=params, content=OUTLINED.read_bytes(), timeout=60)
 
 
-@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full")], ids=repr)
-def test_a_tuned_model_is_known_from_when_its_file_is_stored_until_it_is_deleted(
-    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+def test_adapter_is_listed_while_its_file_is_stored(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(store: ObjectStore, *args: Any) -> None:
-        raise failure
-
     with monkeypatch.context() as patched:
-        patched.setattr(ObjectStore, "put_file", failing)
-        assert refusal(upload(client), 503) == OUT_OF_REACH
+        patched.setattr(ObjectStore, "put_file", away)
+        assert refusal(upload_adapter(client), 503) == OUT_OF_REACH
     assert client.get("/v1/my_finetunes").json()["finetunes"] == []
-    body = {"finetune_id": upload(client).json()["finetune_id"]}
+    body = {"finetune_id": upload_adapter(client).json()["finetune_id"]}
     with monkeypatch.context() as patched:
-        patched.setattr(ObjectStore, "delete_prefix", failing)
+        patched.setattr(ObjectStore, "delete_prefix", away)
         assert refusal(client.post("/v1/delete_finetune", json=body), 503) == OUT_OF_REACH
     assert client.post("/v1/delete_finetune", json=body).status_code == 200
     worker = service.worker
     assert worker.run(worker.objects.keys(f"finetunes/{body['finetune_id']}")) == []
 
 
-def test_a_result_whose_links_cannot_be_signed_is_asked_for_again(
+def test_result_is_503_if_its_links_cannot_be_signed(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(serializer: ResultSerializer, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which safety tolerance may be asked for, and which counts: the catalog's word, and that on an organization."""
+"""Safety tolerances: levels approved by the catalog or for an organization, and ceilings of categories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 from support.worker import Worker
-from tool_endpoints import MINIMAL, TOOLS
+from tool_endpoints import ERASE, MINIMAL
 
 from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.organizations import MAX_TOLERANCE
@@ -26,7 +26,7 @@ KIND = "safety_tolerance_not_approved"
 
 @pytest.fixture
 def client(service: Service, organization: str) -> Iterator[Client]:
-    """Its key is fresh: levels are set before it is first used."""
+    """A new key: its organization's levels are set before its first use, and cached then."""
     with service.client(organization=organization) as client:
         yield client
 
@@ -51,7 +51,7 @@ def get_ceilings(worker: Worker, client: Client, endpoint: str, **body: Any) -> 
 
 
 def get_approved_levels(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
-    """The levels that the refusal says are approved."""
+    """Returns the approved levels that the error lists."""
     with service.assert_unchanged():
         response = client.order(endpoint, prompt="a cat", safety_tolerance=tolerance)
     assert problems(response) == [(["body", "safety_tolerance"], KIND)]
@@ -66,70 +66,57 @@ def get_tolerance(worker: Worker, client: Client, endpoint: str, **body: Any) ->
 
 
 @promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
-def test_an_organization_can_be_approved_for_more(
+def test_approved_level_is_a_maximum_and_no_default(
     operator: Client, client: Client, service: Service, worker: Worker
 ) -> None:
-    organization = approve(operator, client.organization, KLEIN, 6)
-    assert organization["safety"] == {KLEIN: 6}
+    approve(operator, client.organization, KLEIN, 6)
     assert get_tolerance(worker, client, KLEIN, safety_tolerance=6) == 6
     assert get_approved_levels(client, service, KLEIN, 7) == [0, 1, 2, 3, 4, 5, 6]
-    assert get_tolerance(worker, client, KLEIN) == 2, "the default is the catalog's"
+    assert get_tolerance(worker, client, KLEIN) == 2
 
 
 @promise("2. gen-2-max", "0 to 5, 0 strictest; higher levels need a request to the provider")
-@pytest.mark.parametrize("endpoint", GEN_2)
-def test_an_operator_may_grant_a_higher_level_on_request(
+@promise(
+    "Errors",
+    "On the image endpoint with `safety_tolerance` above the approved level, HTTP 422 is returned together "
+    "with the approved levels.",
+)
+@pytest.mark.parametrize("endpoint", [KLEIN, *GEN_2])
+def test_operator_approves_a_higher_level(
     operator: Client, client: Client, service: Service, worker: Worker, endpoint: str
 ) -> None:
     with service.client(organization=worker.new_organization(credits=100)) as stranger:
         assert get_approved_levels(stranger, service, endpoint, 6) == [0, 1, 2, 3, 4, 5]
     assert approve(operator, client.organization, endpoint, 6)["safety"] == {endpoint: 6}
     assert get_tolerance(worker, client, endpoint, safety_tolerance=6) == 6
+    beyond = {KLEIN: 8}.get(endpoint, 7)
     path = f"/v1/admin/organizations/{client.organization}/safety/{endpoint}"
-    assert [loc for loc, _ in problems(operator.put(path, json={"tolerance": 7}))] == [["body", "tolerance"]]
+    assert [loc for loc, _ in problems(operator.put(path, json={"tolerance": beyond}))] == [["body", "tolerance"]]
 
 
-def test_endpoints_whose_name_has_a_slash(start_service: StartService, repository: Path, tmp_path: Path) -> None:
-    catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
-    catalog["endpoints"]["gen-tools/erase-v1"] = catalog["endpoints"]["gen-2-max"]  # a prompt is all that it takes
-    path = tmp_path / "catalog.yaml"
-    path.write_text(yaml.safe_dump(catalog))
-    service = start_service(catalog=path)
-    organization = service.worker.new_organization(credits=100)
-    with service.client(role=Role.OPERATOR) as operator, service.client(organization=organization) as client:
-        for name in ("gen-tools/erase-v1", "gen-tools/erase-v1-finetuned"):
-            assert approve(operator, organization, name, 1)["safety"][name] == 1
-        assert get_approved_levels(client, service, "gen-tools/erase-v1", 2) == [0, 1]
-        client.order_task("gen-2-max", prompt="a cat", safety_tolerance=2)
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tools_are_held_to_what_is_approved(
-    operator: Client, client: Client, service: Service, worker: Worker, tool: str
-) -> None:
-    assert approve(operator, client.organization, tool, 1)["safety"] == {tool: 1}
+def test_tools_have_levels_of_their_own(operator: Client, client: Client, service: Service, worker: Worker) -> None:
+    assert approve(operator, client.organization, ERASE, 1)["safety"] == {ERASE: 1}
     with service.assert_unchanged():
-        response = client.order(tool, **MINIMAL[tool], safety_tolerance=2)
-        assert problems(response) == [(["body", "safety_tolerance"], KIND)]
+        response = client.order(ERASE, **MINIMAL[ERASE], safety_tolerance=2)
+    assert problems(response) == [(["body", "safety_tolerance"], KIND)]
     assert response.json()["detail"][0]["ctx"] == {"approved": [0, 1]}
-    assert worker.job(client.order_task(tool, **MINIMAL[tool]))["safety"].level == 1
+    assert worker.job(client.order_task(ERASE, **MINIMAL[ERASE]))["safety"].level == 1
+    client.order_task("gen-2-max", prompt="a cat", safety_tolerance=2)
 
 
-# Ceilings: what holds for a category of moderation, whatever is asked for and approved.
+# Ceilings
 
 
 @promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_an_organizations_ceiling_reaches_the_job(
-    operator: Client, client: Client, worker: Worker, category: str
-) -> None:
+def test_ceiling_of_the_organization_reaches_the_job(operator: Client, client: Client, worker: Worker) -> None:
+    category = CATEGORIES[-1]
     assert cap(operator, client.organization, category, 1) == {category: 1}
     for endpoint in (KLEIN, KONTEXT):
         job = worker.job(client.order_task(endpoint, prompt="a cat", safety_tolerance=5))
-        assert (job["safety"].level, job["safety"].ceilings) == (5, {category: 1}), "what is asked for stays"
+        assert (job["safety"].level, job["safety"].ceilings) == (5, {category: 1})
 
 
-def test_ceilings_are_set_one_by_one_and_taken_away_again(operator: Client, client: Client, worker: Worker) -> None:
+def test_ceilings_are_set_and_removed_one_by_one(operator: Client, client: Client, worker: Worker) -> None:
     cap(operator, client.organization, "violence", 0)
     cap(operator, client.organization, "hate", MAX_TOLERANCE)
     assert cap(operator, client.organization, "violence", 3) == {"hate": MAX_TOLERANCE, "violence": 3}
@@ -138,7 +125,7 @@ def test_ceilings_are_set_one_by_one_and_taken_away_again(operator: Client, clie
     assert get_ceilings(worker, client, KLEIN) == {"violence": 3}
 
 
-def test_the_lowest_of_catalog_and_organization_counts(
+def test_lowest_ceiling_of_catalog_and_organization_counts(
     start_service: StartService, repository: Path, tmp_path: Path
 ) -> None:
     catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
@@ -157,11 +144,11 @@ def test_the_lowest_of_catalog_and_organization_counts(
         assert get_ceilings(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
         tuned = f"{KLEIN}-finetuned"
         job = worker.job(client.order_task(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
-        assert job["safety"].ceilings["illegal acts"] == 0, "tuned models are held to the same"
+        assert job["safety"].ceilings["illegal acts"] == 0
 
 
-@pytest.mark.parametrize("category", ["gore", "Violence", "x" * 100])
-def test_a_category_that_is_not_there(operator: Client, organization: str, service: Service, category: str) -> None:
+@pytest.mark.parametrize("category", ["gore", "Violence"])
+def test_unknown_category_is_404(operator: Client, organization: str, service: Service, category: str) -> None:
     with service.assert_unchanged():
         response = operator.put(f"/v1/admin/organizations/{organization}/ceilings/{category}", json={"tolerance": 1})
     detail = refusal(response, 404)

@@ -1,58 +1,67 @@
-"""The tools as endpoints: what they answer, whom they reach, their other names, how they are described."""
+"""Endpoints of the tools: prices, descriptions, and what reaches their models."""
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.http_client import Client, problems
-from support.http_service import Service, StartService
-from support.images import image_file
+from support.http_service import Service
+from support.images import encode_image, image_base64, image_file, to_base64
+from support.input_images import stored_as
 from support.promises import promise
+from support.website import Website
 from support.worker import Worker
-from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ONS
+from tool_endpoints import (
+    DEBLUR,
+    ERASE,
+    MINIMAL,
+    OUTPAINTING,
+    PHOTO,
+    PHOTO_FILE,
+    SPOT,
+    SPOT_FILE,
+    TOOLS,
+    TRY_ON_1,
+    TRY_ONS,
+    make_mask,
+    make_photo,
+)
 
-from serve_app.api.openapi import camel_case
-from serve_app.config.settings import ServiceSettings
+MEGAPIXEL = 2**20
+MAX_SEED = 2**64 - 1
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_what_a_tool_costs_is_held_and_counted_under_its_name(
-    service: Service, administrator: Client, tool: str
-) -> None:
-    reply = administrator.order(tool, **MINIMAL[tool]).json()
+def get_files(worker: Worker, task_id: str) -> list[bytes]:
+    """Returns the files of a task's references and mask."""
+    job = worker.job(task_id)
+    return [worker.run(worker.objects.get(key)) for key in (*job["references"], job["mask"]) if key]
+
+
+def open_images(worker: Worker, task_id: str) -> list[Image.Image]:
+    return [Image.open(io.BytesIO(file)) for file in get_files(worker, task_id)]
+
+
+def test_tool_holds_and_counts_its_price(service: Service, administrator: Client) -> None:
+    reply = administrator.order(ERASE, **MINIMAL[ERASE]).json()
     assert administrator.get("/v1/credits").json() == {"credits": 100 - reply["cost"]}
     service.worker.deliver(reply["id"], image_file(form="JPEG"))
     (used,) = administrator.get("/v1/usage").json()["usage"]
-    assert (used["endpoint"], used["tasks"], used["cost"]) == (tool, 1, reply["cost"])
-
-
-@promise(
-    "Decided: submission",
-    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
-)
-def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
-    service = start_service(service=ServiceSettings(path_aliases=["flux"]))
-    with service.client() as client:
-        for tool in TOOLS:
-            alias = tool.replace("gen", "flux")
-            reply = client.order(alias, **MINIMAL[tool])
-            assert reply.status_code == 200, alias
-            priced = client.post("/v1/pricing", json={"path": f"/v1/{alias}", "body": MINIMAL[tool]})
-            assert priced.json()["cost"] == reply.json()["cost"]
-            client.order_task(tool, **MINIMAL[tool])
-        assert client.order("flux-tools/nonsense").status_code == 404
-        assert client.get("/v1/flux-tools/erase-v1").status_code == 405
-        listed = client.get("/v1/tasks", params={"limit": 100}).json()["tasks"]
-        assert sorted(task["endpoint"] for task in listed) == sorted(TOOLS * 2)
+    assert (used["endpoint"], used["tasks"], used["cost"]) == (ERASE, 1, reply["cost"])
 
 
 @pytest.mark.parametrize("tool", sorted(set(TOOLS) - {OUTPAINTING}))
-def test_a_tool_says_that_it_rewrites_no_prompt(client: Client, tool: str) -> None:
+def test_tool_warns_that_it_rewrites_no_prompt(client: Client, tool: str) -> None:
     for sent, count in ((True, 1), (False, 0)):
         answer = client.order(tool, **MINIMAL[tool], prompt_upsampling=sent).json()
         assert ["prompt_upsampling" in each for each in answer.get("warnings", [])] == [True] * count
+
+
+# Descriptions
 
 
 @pytest.fixture
@@ -60,25 +69,7 @@ def openapi(client: Client) -> dict[str, Any]:
     return client.get("/openapi.json").json()
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_is_described(openapi: dict[str, Any], tool: str) -> None:
-    operation = openapi["paths"][f"/v1/{tool}"]["post"]
-    assert operation["operationId"] == camel_case(tool)
-    assert operation["summary"]
-    assert set(operation["responses"]) == {"200", "401", "402", "403", "409", "413", "422", "429", "503"}
-    assert set(openapi["paths"][f"/v1/{tool}"]) == {"post"}
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    form = openapi["components"]["schemas"][schema["$ref"].removeprefix("#/components/schemas/")]
-    assert set(form["required"]) == set(MINIMAL[tool])
-    assert {"webhook_url", "webhook_secret", "user", "seed", "safety_tolerance", "output_format"} <= set(
-        form["properties"]
-    )
-    tolerance = form["properties"]["safety_tolerance"]["anyOf"][0]
-    assert (tolerance["minimum"], tolerance["maximum"]) == (0, 6)
-    assert (form.get("additionalProperties") is False) == (tool == OUTPAINTING)
-
-
-def test_operations_have_names_that_stay_apart_in_any_language(openapi: dict[str, Any]) -> None:
+def test_operation_ids_differ_in_any_language(openapi: dict[str, Any]) -> None:
     names = [
         operation["operationId"]
         for path, methods in openapi["paths"].items()
@@ -88,7 +79,7 @@ def test_operations_have_names_that_stay_apart_in_any_language(openapi: dict[str
     assert len(names) == len({re.sub(r"[^a-z0-9]", "", name.lower()) for name in names})
 
 
-def test_the_examples_of_a_tool_are_complete(openapi: dict[str, Any]) -> None:
+def test_tool_fields_have_descriptions_and_examples(openapi: dict[str, Any]) -> None:
     forms = openapi["components"]["schemas"]
     for name in ("EraseRequest", "OutpaintingRequest", "TryOnV1Request", "TryOnV2Request", "DeblurRequest"):
         for field, schema in forms[name]["properties"].items():
@@ -96,15 +87,11 @@ def test_the_examples_of_a_tool_are_complete(openapi: dict[str, Any]) -> None:
             assert schema["examples"], (name, field)
 
 
-MAX_SEED = 2**64 - 1
-
-
-def instruction(service: Service, tool: str) -> str:
-    return service.app.state.services.catalog.endpoints[tool].instruction
+# Options
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, tool: str) -> None:
+def test_tool_options_reach_the_model(client: Client, worker: Worker, tool: str) -> None:
     options = {"seed": MAX_SEED, "output_format": "webp"}
     job = worker.job(client.order_task(tool, **MINIMAL[tool], safety_tolerance=5, **options))
     assert {name: job[name] for name in options} == options
@@ -113,7 +100,7 @@ def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, too
 
 @promise("11. Tool endpoints", "`mode` parameter with values `fast` and `high` (default `high`)")
 @pytest.mark.parametrize(("mode", "steps"), [("fast", 10), ("high", 40), (None, 40)])
-def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
+def test_outpainting_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
     task_id = client.order_task(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
     task = worker.run(worker.tasks.reads.get(task_id))
     assert task is not None
@@ -121,21 +108,79 @@ def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | 
 
 
 @pytest.mark.parametrize("tool", TRY_ONS)
-def test_the_instruction_comes_before_the_words_of_the_user(
+def test_instruction_precedes_the_prompt_of_the_user(
     client: Client, worker: Worker, service: Service, tool: str
 ) -> None:
-    assert instruction(service, DEBLUR)
-    assert not instruction(service, ERASE)
-    assert not instruction(service, OUTPAINTING)
-    own = instruction(service, tool)
-    assert own
+    endpoints = service.app.state.services.catalog.endpoints
+    own = endpoints[tool].instruction
+    assert all((own, endpoints[DEBLUR].instruction))
+    assert not any((endpoints[ERASE].instruction, endpoints[OUTPAINTING].instruction))
     words = 'open, [{"id": 1}]'
     assert worker.job(client.order_task(tool, **MINIMAL[tool], prompt=words))["prompt"] == f"{own} {words}"
     assert worker.job(client.order_task(tool, **MINIMAL[tool], prompt=""))["prompt"] == own
 
 
-@promise("Decided: tools", "outpainting rejects unknown fields")
-def test_all_unknown_fields_of_outpainting_are_named(client: Client, service: Service) -> None:
+# Images
+
+
+@promise("Decided: tools", "Images as base64 or URL.")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tool_reads_images_from_urls(client: Client, worker: Worker, web: Website, tool: str) -> None:
+    files = {PHOTO: PHOTO_FILE, SPOT: SPOT_FILE}
+    urls = {
+        name: web.set_page(f"/{tool}/{name}", files[value]) for name, value in MINIMAL[tool].items() if value in files
+    }
+    plain, fetched = (
+        get_files(worker, client.order_task(tool, **body)) for body in (MINIMAL[tool], MINIMAL[tool] | urls)
+    )
+    assert plain == fetched
+    assert tool == OUTPAINTING or plain[0] == stored_as(PHOTO_FILE), "references are stored as they are"
+
+
+@promise("11. Tool endpoints", "inputs up to 4 MP used as-is")
+@pytest.mark.parametrize("tool", TRY_ONS)
+def test_try_on_reads_the_person_first(client: Client, worker: Worker, tool: str) -> None:
+    person, garment = encode_image(make_photo(80, 100)), encode_image(make_photo(120, 90))
+    task_id = client.order_task(tool, garment=to_base64(garment), person=to_base64(person))
+    assert get_files(worker, task_id) == [stored_as(person), stored_as(garment)]
+    job = worker.job(task_id)
+    assert (job["width"], job["height"]) == (80, 100)
+
+
+@promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
+@pytest.mark.parametrize(("width", "area"), [(2048, 2048 * 1024), (2049, MEGAPIXEL)])
+def test_first_try_on_scales_images_above_two_megapixels(client: Client, worker: Worker, width: int, area: int) -> None:
+    large = to_base64(image_file(width, 1024, mode="L"))
+    reply = client.order(TRY_ON_1, **MINIMAL[TRY_ON_1] | {"person": large}).json()
+    job, (person, _) = worker.job(reply["id"]), open_images(worker, reply["id"])
+    assert (job["width"], job["height"]) == person.size
+    assert person.width * person.height == pytest.approx(area, rel=0.01)
+    assert reply["input_mp"] == pytest.approx((width * 1024 + 96 * 64) / MEGAPIXEL, abs=0.01), "as sent"
+
+
+@promise("11. Tool endpoints", "optional edge expansion")
+def test_erase_mask_is_stored_grown(client: Client, worker: Worker) -> None:
+    dot = image_base64(make_mask(45, 30, 46, 31))
+    _, mask = open_images(worker, client.order_task(ERASE, image=PHOTO, mask=dot, dilate_pixels=2))
+    assert (mask.mode, mask.format, mask.size) == ("L", "PNG", (96, 64))
+    assert mask.getbbox() == (43, 28, 48, 33)
+
+
+@promise("11. Tool endpoints", "placement of the reference via `reference_offset_x` / `reference_offset_y`")
+def test_outpainting_places_the_image_on_a_canvas(client: Client, worker: Worker) -> None:
+    task_id = client.order_task(OUTPAINTING, **MINIMAL[OUTPAINTING], reference_offset_x=32, reference_offset_y=0)
+    job, (canvas, mask) = worker.job(task_id), open_images(worker, task_id)
+    assert (canvas.size, canvas.mode, canvas.format) == ((128, 96), "RGB", "PNG")
+    assert (mask.size, mask.mode, mask.format) == ((128, 96), "L", "PNG")
+    assert (np.asarray(canvas)[:64, 32:] == np.asarray(make_photo())).all()
+    expected = np.full((96, 128), 255)
+    expected[:64, 32:] = 0
+    assert (np.asarray(mask) == expected).all()
+    assert (job["width"], job["height"], job["area"]) == (128, 96, 128 * 96)
+
+
+@promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
+def test_image_beyond_the_canvas_is_rejected_at_its_offset(client: Client, service: Service) -> None:
     with service.assert_unchanged():
-        response = client.order(OUTPAINTING, **MINIMAL[OUTPAINTING], a=1, b={"c": 2})
-        assert problems(response) == [(["body", name], "extra_forbidden") for name in ("a", "b")]
+        response = client.order(OUTPAINTING, **MINIMAL[OUTPAINTING], reference_offset_x=33)
+    assert problems(response) == [(["body", "reference_offset_x"], "reference_overflow")]

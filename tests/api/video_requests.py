@@ -1,4 +1,4 @@
-"""Requests for videos, and the videos that some of them need."""
+"""Requests for videos, and small videos for them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from video_making import make_video
 
 VIDEO = "gen-3-video"
 IMAGE = to_base64(image_file(96, 64))
-MODES = ["t2v", "i2v", "v2v", "draft_enhance"]
-NEW = MODES[:3]
-FILE = b"\0\0\0\x18ftypmp42 and so on, for as long as it takes"
+FILE = b"\0\0\0\x18ftypmp42 and so on"
 
 
 @cache
@@ -23,7 +21,7 @@ def video_file(width: int = 128, height: int = 96, seconds: float = 0.5) -> byte
 
 
 def minimal(mode: str) -> dict[str, Any]:
-    """The least that a form takes; for draft_enhance without the draft."""
+    """Returns the minimal body of a mode; that of draft_enhance lacks the draft."""
     own: dict[str, dict[str, Any]] = {
         "t2v": {"prompt": "waves"},
         "i2v": {"prompt": "waves", "keyframes": [IMAGE]},
@@ -34,14 +32,14 @@ def minimal(mode: str) -> dict[str, Any]:
 
 
 def create_draft(client: Client, service: Service, latents: bytes = b"latents", **body: Any) -> str:
-    """The id of a draft that is ready."""
+    """Returns the id of a ready draft."""
     task_id = client.order_task(VIDEO, **minimal("t2v") | {"draft": True} | body)
     service.worker.deliver_video(task_id, FILE, latents)
     return task_id
 
 
 def problem(client: Client, service: Service, **body: Any) -> tuple[list[str], str, str]:
-    """Place below the body, kind and message of the one problem of a request that leaves nothing behind."""
+    """Returns location below the body, type and message of the only problem of a request that changes nothing."""
     with service.assert_unchanged():
         response = client.order(VIDEO, **body)
     [(loc, kind)] = problems(response)

@@ -1,4 +1,4 @@
-"""The published package `openai`, in an environment of its own, and the examples that the documents show."""
+"""The published package `openai`, and its examples in the documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def python(repository: Path) -> Path:
 
 
 def serve_until(answer: Future[dict[str, Any]], client: Client, worker: Worker) -> None:
-    """Makes whatever the client asks for, as long as no answer is there. What nobody waits for may be gone by then."""
+    """Ends the client's tasks until it has its answer; an abandoned one may be gone."""
     while not answer.done():
         for task_id in active(client):
             job = worker.job(task_id)
@@ -39,7 +39,7 @@ def serve_until(answer: Future[dict[str, Any]], client: Client, worker: Worker) 
 
 
 @pytest.mark.slow
-def test_the_package_and_the_examples(
+def test_package_and_examples_run(
     service: Service, client: Client, worker: Worker, python: Path, repository: Path, tmp_path: Path
 ) -> None:
     hole = Image.new("RGBA", (64, 64))
