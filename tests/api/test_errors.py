@@ -1,4 +1,4 @@
-"""Errors: their form and codes, a failing task store, and what they must not show."""
+"""Errors: form, codes, a failing task store, secrets that must not appear."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ NOT_JSON = "json_invalid"
         (b'{"prompt": "\xff\xfe"}', None, NOT_JSON),
         (b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, NOT_JSON),
         (b"", ["body"], "missing"),
-        (b"null", ["body"], "model_attributes_type"),
         (b'[{"prompt": "x"}]', ["body"], "model_attributes_type"),
         (b'{"prompt": "x", "seed": NaN}', ["body", "seed"], "finite_number"),
         (b'{"prompt": "x", "seed": 1e999}', ["body", "seed"], "finite_number"),
@@ -103,11 +102,11 @@ def test_405_lists_the_methods_of_every_path(client: Client, service: Service) -
         assert (response.status_code, allowed) == (405, methods | ({"HEAD"} if "GET" in methods else set())), path
 
 
-@pytest.mark.parametrize(("path", "status"), [("/v1/tasks", 200), ("/v1/get_result?id=none", 404)])
-def test_head_is_get_without_a_body(client: Client, path: str, status: int) -> None:
-    get_response, head_response = client.get(path), client.head(path)
-    assert (head_response.status_code, head_response.content) == (status, b"")
-    assert head_response.headers["content-length"] == get_response.headers["content-length"]
+def test_head_is_get_without_a_body(client: Client) -> None:
+    for path, status in (("/v1/tasks", 200), ("/v1/get_result?id=none", 404)):
+        head = client.head(path)
+        assert (head.status_code, head.content) == (status, b"")
+        assert head.headers["content-length"] == client.get(path).headers["content-length"]
 
 
 # The task store
@@ -235,8 +234,6 @@ def test_every_error_code_is_documented(repository: Path) -> None:
         {"steps": 99},
         {"webhook_secret": [SECRET]},
         {"webhook_secret": f"whsec_{SECRET}!"},
-        {"webhook_secret": {"secret": SECRET}},
-        {"images": IMAGE},
         {"images": [IMAGE, IMAGE[:-40]]},
         {"images": [IMAGE, {"data": IMAGE}]},
         {"more": SECRET},
@@ -265,7 +262,6 @@ KLEIN = ENDPOINT.removeprefix("/v1/")
         (f"{KLEIN}-finetuned", {"prompt": "x", "finetune_id": "x"}, "finetune_strenght", "finetune_strength"),
         (OUTPAINTING, MINIMAL[OUTPAINTING], "autocrop", "auto_crop"),
         (VIDEO, minimal("i2v"), "keyframe", "keyframes"),
-        (KLEIN, {"prompt": "x"}, "negative_prompt", None),
         (KLEIN, {"prompt": "x"}, "prompt" * 2000, None),
         (VIDEO, minimal("t2v"), "keyframe", None),
     ],
@@ -288,23 +284,15 @@ def test_invalid_choice_lists_the_values(administrator: Client) -> None:
     assert "<" not in response.text
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/v1/tasks", "private, no-store"),
-        ("/v1/admin/keys", "private, no-store"),
-        ("/v1/nothing", "private, no-store"),
-        ("/v1/get_result?id=none", "private, no-store"),
-        ("/healthz", None),
-    ],
-)
-def test_private_answers_are_not_cached(client: Client, path: str, expected: str | None) -> None:
-    assert client.get(path).headers.get("cache-control") == expected
+def test_private_answers_are_not_cached(client: Client) -> None:
+    for path in ("/v1/tasks", "/v1/admin/keys", "/v1/nothing", "/v1/get_result?id=none"):
+        assert client.get(path).headers["cache-control"] == "private, no-store", path
+    assert "cache-control" not in client.get("/healthz").headers
 
 
-@pytest.mark.parametrize("path", ["/docs", "/docs/admin"])
-def test_reference_cannot_be_framed(client: Client, path: str) -> None:
-    headers = client.get(path).headers
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert "script-src 'self';" in headers["content-security-policy"]
-    assert headers["x-content-type-options"] == "nosniff"
+def test_reference_cannot_be_framed(client: Client) -> None:
+    for path in ("/docs", "/docs/admin"):
+        headers = client.get(path).headers
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "script-src 'self';" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"

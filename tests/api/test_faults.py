@@ -94,7 +94,7 @@ OWN_ERRORS: Final[dict[str, Exception]] = {
     "serializer": GenericError("links can't be signed"),
 }
 HALVES: Final[dict[str, Any]] = {"redis": RedisConnectionError("no answer"), "objects": GenericError("no answer")}
-"""Half an answer of each part; None for the others."""
+"""Half an answer of a part; None by default."""
 RECEIVER_REPLIES: Final[dict[Fault, Reply]] = {
     own_error: http_response(500),
     foreign_error: b"\x00\xff no HTTP\r\n\r\n",
@@ -131,7 +131,7 @@ class Faulty:
 
 
 class KeyClassifiers:
-    """Classifiers that refuse objects by a part of their key."""
+    """Classifiers that reject objects by a part of their key."""
 
     def __init__(self, refused: str = "nothing") -> None:
         self._refused = refused

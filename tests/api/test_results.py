@@ -298,12 +298,3 @@ def test_events_follow_the_task_to_its_end(client: Client, worker: Worker) -> No
     with client.stream("GET", f"/v1/tasks/{task_id}/events") as response:
         assert [(name, body["status"]) for name, body in events(response)] == [("end", "Ready")]
     assert refusal(client.get("/v1/tasks/nothing/events"), 404) == "Task not found"
-
-
-def test_cancellation_ends_the_event_stream(client: Client) -> None:
-    task_id = client.create_task()
-    with client.stream("GET", f"/v1/tasks/{task_id}/events") as response:
-        stream = events(response)
-        assert next(stream)[0] == "status"
-        assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
-        assert [(name, body["status"]) for name, body in stream] == [("end", "Error")]

@@ -70,6 +70,8 @@ def test_approved_level_is_a_maximum_and_no_default(
     operator: Client, client: Client, service: Service, worker: Worker
 ) -> None:
     approve(operator, client.organization, KLEIN, 6)
+    tuned = f"{KLEIN}-finetuned"
+    assert approve(operator, client.organization, tuned, 6)["safety"] == {KLEIN: 6, tuned: 6}
     assert get_tolerance(worker, client, KLEIN, safety_tolerance=6) == 6
     assert get_approved_levels(client, service, KLEIN, 7) == [0, 1, 2, 3, 4, 5, 6]
     assert get_tolerance(worker, client, KLEIN) == 2

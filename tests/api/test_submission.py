@@ -1,4 +1,4 @@
-"""Submissions: prices, idempotency keys, and what they leave behind."""
+"""Submissions: prices and idempotency keys."""
 
 from __future__ import annotations
 
