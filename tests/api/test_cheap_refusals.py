@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from support.http_client import ENDPOINT, Client, refusal
@@ -15,7 +14,6 @@ from support.website import Website
 from deployments.contract.objects import ObjectStore
 from serve_app.config.settings import TaskSettings
 
-ONE_REQUEST: dict[str, Any] = {"requests_per_s": 0.001, "burst": 1}
 NO_IMAGE = "AAAA"
 
 
@@ -45,19 +43,27 @@ def get_refusal(client: Client, service: Service, url: str, status: int) -> str:
 
 @pytest.mark.parametrize(
     ("limit", "detail"),
-    [
-        (ONE_REQUEST, "Too many requests"),
-        ({"max_active": 1}, "Too many active tasks"),
-        ({"max_queued": 1}, "The queue of gen-3-image-klein is full"),
-    ],
+    [({"max_active": 1}, "Too many active tasks"), ({"max_queued": 1}, "The queue of gen-3-image-klein is full")],
 )
-def test_limit_is_checked_before_images(
-    start_service: StartService, unfetched: str, limit: dict[str, Any], detail: str
+def test_task_limit_is_checked_before_images(
+    start_service: StartService, unfetched: str, limit: dict[str, int], detail: str
 ) -> None:
     service = start_service(tasks=TaskSettings(**limit))
     with service.client() as client:
         client.create_task()
         assert get_refusal(client, service, unfetched, 429).startswith(detail)
+
+
+def test_rate_limit_is_checked_before_images(start_service: StartService, unfetched: str) -> None:
+    service = start_service(tasks=TaskSettings(requests_per_s=0.001, burst=1))
+    with service.client() as client, service.client() as pricing:
+        client.create_task()
+        assert get_refusal(client, service, unfetched, 429).startswith("Too many requests")
+        body = {"prompt": "x"}
+        assert pricing.post("/v1/pricing", json={"path": ENDPOINT, "body": body}).status_code == 200
+        response = pricing.post("/v1/pricing", json={"path": ENDPOINT, "body": body | {"images": [unfetched]}})
+        assert refusal(response, 429).startswith("Too many requests")
+        assert 1 <= int(response.headers["retry-after"]) <= 1000
 
 
 def test_smallest_price_is_checked_before_images(service: Service, unfetched: str) -> None:
@@ -71,14 +77,3 @@ def test_spending_limit_is_checked_before_images(
     with service.client(organization=organization) as client:
         administrator.patch(f"/v1/admin/projects/{client.project}", json={"limit_day": 0.5})
         assert get_refusal(client, service, unfetched, 402).startswith("Spending limit reached")
-
-
-def test_rate_limit_of_prices_is_checked_before_images(start_service: StartService, unfetched: str) -> None:
-    service = start_service(tasks=TaskSettings(**ONE_REQUEST))
-    request: dict[str, Any] = {"path": ENDPOINT, "body": {"prompt": "x"}}
-    with service.client() as client:
-        assert client.post("/v1/pricing", json=request).status_code == 200
-        request["body"]["images"] = [unfetched]
-        response = client.post("/v1/pricing", json=request)
-        assert refusal(response, 429).startswith("Too many requests")
-        assert 1 <= int(response.headers["retry-after"]) <= 1000

@@ -118,13 +118,13 @@ def slow(web: Website) -> list[str]:
 
 @contextmanager
 def with_fetch_limiter(service: Service, limiter: FetchLimiter) -> Iterator[None]:
-    services = service.app.state.services
-    inputs = Inputs(services.inputs.submission.guard, decoders=1, limiter=limiter)
-    submission = dataclasses.replace(services.inputs.submission, inputs=inputs)
-    replace_services(service.app, "inputs", submission=submission)
+    submission = service.app.state.services.inputs.submission
+    inputs = Inputs(submission.guard, decoders=1, limiter=limiter)
+    before = replace_services(service.app, "inputs", submission=dataclasses.replace(submission, inputs=inputs))
     try:
         yield
     finally:
+        service.app.state.services = before
         inputs.close()
 
 
@@ -134,9 +134,8 @@ def test_fetches_above_the_limit_wait(start_service: StartService, slow: list[st
         client.create_task(images=slow)
 
 
-def test_fetches_that_wait_too_long_are_429(start_service: StartService, slow: list[str]) -> None:
-    service = start_service()
-    with with_fetch_limiter(service, FetchLimiter(per_owner=1, max_wait_s=0.01)), service.client() as client:
+def test_fetches_that_wait_too_long_are_429(service: Service, client: Client, slow: list[str]) -> None:
+    with with_fetch_limiter(service, FetchLimiter(per_owner=1, max_wait_s=0.01)):
         requests = {ENDPOINT: {"prompt": "x", "images": slow}}
         requests["/v1/pricing"] = {"path": ENDPOINT, "body": requests[ENDPOINT]}
         for path, body in requests.items():

@@ -58,6 +58,7 @@ def test_only_the_signed_address_takes_a_file(client: Client) -> None:
     upload = create(client)
     forged = upload | {"url": str(upload["url"]).replace("inputs/", "results/")}
     assert refusal(send(forged, bytes(10)), 403)
+    assert refusal(send(forged, bytes(100_000)), 403)
     assert client.get(str(upload["url"]).replace("/v1/uploads/", "/v1/results/")).status_code == 403
     assert problems(client.submit(images=[upload["upload"]])) == INVALID
 

@@ -142,6 +142,7 @@ def test_invalid_input_of_a_video_is_named(
         (361, "auto", "at most it may have 15 s"),
         (240, 10, None),
         (241, 10, "at most 9 s may follow"),
+        (144, 15, "at most 14 s may follow"),
     ],
 )
 def test_continuation_has_twenty_seconds_with_its_start(
@@ -274,6 +275,11 @@ def test_foreign_draft_is_unknown(client: Client, other_client: Client, service:
 def test_unfinished_draft_is_not_ready(client: Client, service: Service) -> None:
     task_id = client.order_task(VIDEO, **minimal("t2v"), draft=True)
     assert get_draft_problem(client, service, task_id)[0] == "draft_not_ready"
+
+
+def test_draft_cache_is_a_text_of_limited_length(client: Client, service: Service) -> None:
+    for draft_cache in ("", "x" * 4097, None, ["x"]):
+        assert problem(client, service, mode="draft_enhance", draft_cache=draft_cache)[0] == ["draft_cache"]
 
 
 def test_repeat_needs_no_draft_again(start_service: StartService) -> None:

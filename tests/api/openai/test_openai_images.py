@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import socket
 import time
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from PIL import Image
 from support.http_client import Client
-from support.http_service import Service, StartService
+from support.http_service import Service, StartService, running
 from support.images import encode_image, image_file, to_base64
 from support.openai_client import EDITS, GENERATIONS, PATIENCE_S, active, error, waiting
 from support.worker import Worker
@@ -21,6 +23,17 @@ from serve_app.config.settings import OpenAISettings, ServiceSettings, TaskSetti
 from serve_app.tasks.task import Status
 
 IMAGE = image_file(form="PNG")
+
+
+@pytest.fixture(scope="module")
+def limited_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    limits: dict[str, Any] = {
+        "tasks": TaskSettings(max_active=2),
+        "openai": OpenAISettings(wait_s=0.05),
+        "service": ServiceSettings(max_body_mb=1),
+    }
+    with running(tmp_path_factory.mktemp("limited"), redis_url, repository, **limits) as service:
+        yield service
 
 
 def generate(client: Client, headers: dict[str, str] | None = None, **body: Any) -> httpx2.Response:
@@ -101,10 +114,9 @@ def test_several_images_have_consecutive_seeds(client: Client, worker: Worker) -
     assert [seeds[each["id"]] for each in entries] == [7, 8, 9]
 
 
-def test_request_for_several_images_is_accepted_as_a_whole(start_service: StartService) -> None:
-    service = start_service(tasks=TaskSettings(max_active=2))
-    organization = service.worker.new_organization(credits=100)
-    with service.client(organization=organization) as client:
+def test_request_for_several_images_is_accepted_as_a_whole(limited_service: Service) -> None:
+    organization = limited_service.worker.new_organization(credits=100)
+    with limited_service.client(organization=organization) as client:
         body = error(generate(client, n=3), 429)
         assert "2 at a time" in body["message"]
         assert active(client) == []
@@ -132,9 +144,8 @@ def test_moderated_or_failed_image_is_an_error(client: Client, worker: Worker) -
     assert response.headers["x-should-retry"] == "false"
 
 
-def test_timed_out_tasks_continue_and_are_named(start_service: StartService) -> None:
-    service = start_service(openai=OpenAISettings(wait_s=0.05))
-    with service.client() as client:
+def test_timed_out_tasks_continue_and_are_named(limited_service: Service) -> None:
+    with limited_service.client() as client:
         response = generate(client, n=2)
         body = error(response, 504)
         assert response.headers["x-should-retry"] == "false"
@@ -175,6 +186,7 @@ def test_idempotency_key_keeps_the_task_after_a_disconnect(client: Client, servi
     [
         ({"prompt": None}, "prompt", "invalid_value"),
         ({"n": 11}, "n", "invalid_value"),
+        ({"size": "huge"}, "size", "invalid_value"),
         ({"size": "16x16"}, "size", "invalid_value"),
         ({"size": "1024x1024", "model": "gen-kontext-pro"}, "size", "invalid_value"),
         ({"size": "512x512", "width": 512}, "width", "invalid_value"),
@@ -320,8 +332,7 @@ def test_form_has_at_most_so_many_parts_and_characters(client: Client, service: 
         error(edit(client, **{f"field-{number}": "x" for number in range(65)}), 400)
 
 
-def test_too_large_form_is_413(start_service: StartService) -> None:
-    service = start_service(service=ServiceSettings(max_body_mb=1))
-    with service.client() as client:
+def test_too_large_form_is_413(limited_service: Service) -> None:
+    with limited_service.client() as client:
         body = error(edit(client, {"image": ("i.png", b"x" * 2**20)}), 413)
     assert body["code"] == "request_too_large"

@@ -125,6 +125,7 @@ def test_video_takes_a_first_image(client: Client, worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
+        ({"seconds": "4"}, "seconds"),
         ({"seconds": 6.5}, "seconds"),
         ({"size": "1024x1792"}, "size"),
         ({"size": "1280x720", "resolution": "fhd"}, "resolution"),
