@@ -20,9 +20,11 @@ from video_requests import VIDEO, minimal
 
 from deployments.contract.objects import ObjectStore
 from serve_app.api import metrics as metrics_app
+from serve_app.api import services
 from serve_app.api.errors import OUTCOME_UNKNOWN, Code
 from serve_app.launcher import proxy_start
 from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.tasks import store
 
 JSON = {"Content-Type": "application/json"}
 NOT_JSON = "json_invalid"
@@ -167,14 +169,16 @@ def test_nearly_full_task_store_rejects_submissions_only(
 
 
 def test_hanging_task_store_leaves_the_outcome_unknown(
-    start_service: StartService, doomed_redis: EmbeddedRedis
+    start_service: StartService, doomed_redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert store.SUBMIT_S < services.ANSWER_S
     service = start_service(redis_url=doomed_redis.url)
     with service.client() as client:
         client.create_task()
         assert doomed_redis.pid is not None
         os.kill(doomed_redis.pid, signal.SIGSTOP)
-        set_answer_limit(service, 0.3)
+        set_answer_limit(service, 0.5)
+        monkeypatch.setattr(store, "SUBMIT_S", 0.1)
         try:
             response = client.submit()
         finally:
