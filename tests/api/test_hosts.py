@@ -1,28 +1,33 @@
-"""The address that clients are told to come back to."""
+"""Hosts and origins: the address in links, trusted hosts and proxies, and cross-origin requests."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from pydantic import ValidationError
-from support.http_client import ENDPOINT, Client, refusal
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from support.http_client import ENDPOINT, refusal
 from support.http_service import Service, StartService, described_paths, running
 from support.images import image_file
 from support.promises import promise
 
+from serve_app.api.hosts import CrossOrigin, TrustedHosts, public_base
 from serve_app.config.settings import ServiceSettings
 
 FORWARDED = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "media.example.com"}
 
 
 def origins(service: Service, headers: dict[str, str]) -> set[str]:
-    """Where the polling URL and, once there is one, the result's link lead."""
+    """Returns the origins of the polling URL and of the result's link."""
     with service.client(headers=headers) as client:
         submitted = client.submit().json()
         service.worker.deliver(submitted["id"], image_file(form="JPEG"))
@@ -31,46 +36,52 @@ def origins(service: Service, headers: dict[str, str]) -> set[str]:
 
 
 @promise("Decided: submission", "`public_base` is the configured public URL, else the origin of the request")
-@pytest.mark.parametrize("public_url", ["https://media.test/", "http://media.test:8443"])
-def test_a_configured_address_wins(start_service: StartService, public_url: str) -> None:
-    proxy: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"], "allowed_hosts": [FORWARDED["X-Forwarded-Host"]]}
-    service = start_service(service=ServiceSettings(public_url=public_url, **proxy))
-    assert origins(service, FORWARDED) == {public_url.rstrip("/")}
+def test_links_have_the_configured_public_url(start_service: StartService) -> None:
+    settings = ServiceSettings(public_url="https://media.test:8443/", allowed_hosts=["media.example.com"])
+    assert origins(start_service(service=settings), FORWARDED) == {"https://media.test:8443"}
 
 
-@promise("Decided: submission", "Same origin as the client used")
-def test_else_it_is_the_one_that_was_used(service: Service) -> None:
-    assert origins(service, {}) == {service.base_url}
+def test_links_have_the_requested_host_by_default(service: Service) -> None:
+    assert origins(service, FORWARDED) == {service.base_url}
     assert origins(service, {"Host": "localhost:1234"}) == {"http://localhost:1234"}
 
 
-@promise("Decided: submission", "honour `X-Forwarded-Proto/Host` only from configured trusted proxies")
-def test_strangers_and_proxies_elsewhere_cannot_forward(service: Service, start_service: StartService) -> None:
-    assert origins(service, FORWARDED) == {service.base_url}
-    service = start_service(service=ServiceSettings(trusted_proxies=[IPv4Network("10.0.0.0/8"), IPv6Network("::1")]))
-    assert origins(service, {**FORWARDED, "X-Forwarded-For": "10.0.0.1"}) == {service.base_url}
+def get_base(settings: ServiceSettings, headers: dict[str, str], peer: str = "127.0.0.1") -> str:
+    """Returns the public base that the app sees, or "421" if the host is refused."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(public_base(HTTPConnection(scope), settings))(scope, receive, send)
+
+    async def run() -> httpx2.Response:
+        transport = httpx2.ASGITransport(TrustedHosts(app, settings, frozenset()), client=(peer, 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/v1/tasks", headers=headers)
+
+    response = asyncio.run(run())
+    return response.text if response.status_code == 200 else str(response.status_code)
 
 
 @promise("Decided: submission", "honour `X-Forwarded-Proto/Host` only from configured trusted proxies")
-@pytest.mark.parametrize("network", ["127.0.0.1", "127.0.0.0/8"])
-def test_a_trusted_proxy_tells(start_service: StartService, network: str) -> None:
+@pytest.mark.parametrize(
+    ("peer", "headers", "base"),
+    [
+        ("10.1.2.3", FORWARDED, "https://media.example.com"),
+        ("::ffff:10.1.2.3", FORWARDED, "https://media.example.com"),
+        ("11.1.2.3", FORWARDED, "http://localhost"),
+        ("11.1.2.3", {**FORWARDED, "X-Forwarded-For": "10.0.0.1"}, "http://localhost"),
+        ("unix:", FORWARDED, "http://localhost"),
+        ("10.1.2.3", {"X-Forwarded-Host": "media.example.com:8443"}, "http://media.example.com:8443"),
+        ("10.1.2.3", {"X-Forwarded-Proto": "https", "Host": "media.test"}, "https://media.test"),
+        ("10.1.2.3", {"X-Forwarded-Proto": "gopher"}, "http://localhost"),
+        # The first value is what the client asked for; the others are of proxies on the way.
+        ("10.1.2.3", {"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "media.test, x"}, "https://media.test"),
+        ("10.1.2.3", {}, "http://localhost"),
+    ],
+)
+def test_only_trusted_proxies_may_forward_the_address(peer: str, headers: dict[str, str], base: str) -> None:
+    proxies = [IPv4Network("10.0.0.0/8"), IPv6Network("::1")]
     hosts = ["media.example.com", "media.test"]
-    service = start_service(service=ServiceSettings(trusted_proxies=[ip_network(network)], allowed_hosts=hosts))
-    assert origins(service, FORWARDED) == {"https://media.example.com"}
-    assert origins(service, {"X-Forwarded-Host": "media.example.com:8443"}) == {"http://media.example.com:8443"}
-    assert origins(service, {"X-Forwarded-Proto": "https", "Host": "media.test"}) == {"https://media.test"}
-    # The first is what the client saw; the others are proxies on the way.
-    several = {"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "media.example.com, inner"}
-    assert origins(service, several) == {"https://media.example.com"}
-    assert origins(service, {}) == {service.base_url}
-
-
-TASKS = "/v1/tasks"
-
-
-def send(service: Service, path: str = TASKS, **headers: str) -> httpx2.Response:
-    with service.client(headers={name.replace("_", "-"): value for name, value in headers.items()}) as client:
-        return client.get(path)
+    assert get_base(ServiceSettings(trusted_proxies=proxies, allowed_hosts=hosts), headers, peer) == base
 
 
 FORGED = [
@@ -83,51 +94,21 @@ FORGED = [
     "[::1",
     "localhost:99999999",
     "a@localhost",
-    "localhost, evil.test",
 ]
-
-
-@pytest.mark.parametrize(
-    ("path", "hosts", "status"),
-    [
-        (TASKS, ["127.0.0.1", "127.1.2.3:8000", "localhost", "LocalHost:99", "[::1]", "[::1]:8000"], 200),
-        (TASKS, FORGED, 421),
-        ("/healthz", FORGED[:1], 200),
-        ("/readyz", ["10.1.2.3:8000"], 200),
-    ],
-)
-def test_loopback_is_always_known_and_others_by_probes(
-    service: Service, path: str, hosts: list[str], status: int
-) -> None:
-    for host in hosts:
-        assert send(service, path, Host=host).status_code == status, host
-    with service.client(headers={"Host": "evil.test"}) as client, service.assert_unchanged():
-        assert "service.allowed_hosts" in refusal(client.submit(), 421)
-
-
-def test_nor_does_a_trusted_proxy_make_them_known(start_service: StartService) -> None:
-    proxy = ServiceSettings(trusted_proxies=[IPv4Network("127.0.0.1")], public_url="https://media.test")
-    service = start_service(service=proxy)
-    for host in FORGED:
-        # Of several the first is what the client asked for.
-        allowed = host.startswith("localhost,")
-        assert send(service, X_Forwarded_Host=host).status_code == (200 if allowed else 421), host
-    assert send(service, X_Forwarded_Host="media.test").status_code == 200
-    assert send(service, Host="media.test").status_code == 200
-
-
-def test_without_a_host_there_is_no_origin(service: Service) -> None:
-    with socket.create_connection(service.address) as wire:
-        wire.sendall(b"GET /v1/get_result?id=x HTTP/1.0\r\n\r\n")
-        assert wire.recv(100).startswith(b"HTTP/1.1 421 ")
+REGIONS = {"eu": "https://eu.test", "us": "https://us.test"}
 
 
 @pytest.mark.parametrize(
     ("settings", "allowed", "unknown"),
     [
         (
+            {},
+            ["127.0.0.1", "127.1.2.3:8000", "localhost", "LocalHost:99", "[::1]", "[::1]:8000"],
+            [*FORGED, "localhost, evil.test"],
+        ),
+        (
             {"public_url": "https://Media.test:8443"},
-            ["media.test", "media.test:8443", "MEDIA.TEST"],
+            ["media.test", "media.test:8443", "MEDIA.TEST", "localhost"],
             ["test", "other.test"],
         ),
         (
@@ -135,29 +116,40 @@ def test_without_a_host_there_is_no_origin(service: Service) -> None:
             ["a.test", "A.test:1", "[fd00::1]:8000"],
             ["b.a.test", "[fd00::2]"],
         ),
-        (
-            {"region": "eu", "regions": {"eu": "https://eu.test", "us": "https://us.test"}},
-            ["eu.test"],
-            ["us.test"],
-        ),
+        ({"region": "eu", "regions": REGIONS}, ["eu.test"], ["us.test"]),
     ],
-    ids=["public", "allowed", "region"],
+    ids=["default", "public", "allowed", "region"],
 )
-def test_configured_ones_are_known(
-    start_service: StartService, settings: dict[str, Any], allowed: list[str], unknown: list[str]
+def test_only_loopback_and_configured_hosts_are_served(
+    settings: dict[str, Any], allowed: list[str], unknown: list[str]
 ) -> None:
-    service = start_service(service=ServiceSettings(**settings))
-    assert [send(service, Host=host).status_code for host in (*allowed, "localhost")] == [200] * (len(allowed) + 1)
-    assert [send(service, Host=host).status_code for host in unknown] == [421] * len(unknown)
+    service = ServiceSettings(**settings)
+    assert [host for host in allowed if get_base(service, {"Host": host}) == "421"] == []
+    assert [host for host in unknown if get_base(service, {"Host": host}) != "421"] == []
+
+
+def test_trusted_proxy_cannot_forward_an_unknown_host() -> None:
+    settings = ServiceSettings(trusted_proxies=[IPv4Network("127.0.0.1")], public_url="https://media.test")
+    assert {get_base(settings, {"X-Forwarded-Host": host}) for host in FORGED} == {"421"}
+    for host in ("localhost, evil.test", "media.test"):
+        assert get_base(settings, {"X-Forwarded-Host": host}) == "https://media.test"
+
+
+def test_unknown_host_is_refused_except_by_probes(service: Service) -> None:
+    with service.client(headers={"Host": "evil.test"}) as client, service.assert_unchanged():
+        assert "service.allowed_hosts" in refusal(client.submit(), 421)
+        for path in ("/healthz", "/readyz"):
+            assert client.get(path).status_code == 200
+
+
+def test_request_without_a_host_is_refused(service: Service) -> None:
+    with socket.create_connection(service.address) as wire:
+        wire.sendall(b"GET /v1/get_result?id=x HTTP/1.0\r\n\r\n")
+        assert wire.recv(100).startswith(b"HTTP/1.1 421 ")
 
 
 APP = "https://app.example.com"
-LOOPBACK = [
-    "http://localhost:3000",
-    "http://localhost",
-    "http://127.0.0.1:8000",
-    "http://[::1]:5173",
-]
+LOOPBACK = ["http://localhost:3000", "http://localhost", "http://127.0.0.1:8000", "http://[::1]:5173"]
 STRANGERS = [
     "null",
     "*",
@@ -182,29 +174,28 @@ def open_service(redis_url: str, repository: Path, tmp_path_factory: pytest.Temp
         yield service
 
 
-@pytest.fixture
-def page(open_service: Service) -> Iterator[Client]:
-    """What a browser sends for a page of `APP`."""
-    with open_service.client(headers={"Origin": APP}) as client:
-        yield client
+def ask_first(client: httpx2.Client, path: str, origin: str, method: str = "POST") -> httpx2.Response:
+    """Sends the preflight request of a browser."""
+    wanted = {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": ",".join(REQUEST_HEADERS)}
+    return client.options(path, headers={"Origin": origin, **wanted})
 
 
-def asks_first(
-    client: httpx2.Client, path: str, origin: str, method: str = "POST", headers: list[str] = REQUEST_HEADERS
-) -> httpx2.Response:
-    """What a browser asks before it sends a request of a page's script."""
-    preflight_headers = {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": ",".join(headers)}
-    return client.options(path, headers={"Origin": origin, **preflight_headers})
+def test_only_configured_and_loopback_origins_are_allowed() -> None:
+    async def app(*_: object) -> None: ...
+
+    middleware = CrossOrigin(app, ["loopback", APP], "/v1/results")
+    assert [origin for origin in (APP, *LOOPBACK) if not middleware.is_allowed_origin(origin)] == []
+    assert [origin for origin in STRANGERS if middleware.is_allowed_origin(origin)] == []
+    assert not CrossOrigin(app, [APP], "/v1/results").is_allowed_origin(LOOPBACK[0])
 
 
-@pytest.mark.parametrize("origin", [APP, *LOOPBACK])
-def test_a_page_that_may_use_the_service(open_service: Service, origin: str) -> None:
+@pytest.mark.parametrize("origin", [APP, LOOPBACK[0]])
+def test_page_of_an_allowed_origin_may_use_the_service(open_service: Service, origin: str) -> None:
     with open_service.client(headers={"Origin": origin}) as client:
-        first = asks_first(client, ENDPOINT, origin)
+        first = ask_first(client, ENDPOINT, origin)
         assert (first.status_code, first.headers[ALLOWED]) == (200, origin)
-        assert set(REQUEST_HEADERS) <= {
-            name.strip().lower() for name in first.headers["access-control-allow-headers"].split(",")
-        }
+        allowed = {name.strip().lower() for name in first.headers["access-control-allow-headers"].split(",")}
+        assert allowed >= set(REQUEST_HEADERS)
         submitted = client.submit()
         assert (submitted.status_code, submitted.headers[ALLOWED]) == (200, origin)
         assert "Origin" in submitted.headers["vary"]
@@ -216,72 +207,64 @@ def test_a_page_that_may_use_the_service(open_service: Service, origin: str) -> 
             assert "access-control-allow-credentials" not in response.headers
 
 
-@pytest.mark.parametrize("origin", STRANGERS)
-def test_a_page_that_may_not(open_service: Service, origin: str) -> None:
+def test_page_of_another_origin_reads_no_response(open_service: Service) -> None:
+    origin = "https://evil.test"
     with open_service.client(headers={"Origin": origin}) as client:
-        first = asks_first(client, ENDPOINT, origin)
+        first = ask_first(client, ENDPOINT, origin)
         assert refusal(first, 400).startswith("Disallowed CORS origin")
         for response in (first, client.submit(), client.get("/v1/get_result?id=x"), client.get("/healthz")):
             assert ALLOWED not in response.headers
 
 
-def operations(service: Service) -> list[tuple[str, str]]:
-    """Method and path of all that the service describes."""
-    paths = described_paths(service.app)
-    pairs = [
-        (method.upper(), path.replace("{", "").replace("}", ""))
-        for path, methods in paths.items()
-        for method in methods
-    ]
-    assert len(pairs) > 50
-    return pairs
-
-
-def test_errors_are_for_pages_to_read_too(open_service: Service, page: Client) -> None:
-    refused = [
-        page.submit(steps=99),
-        page.get("/v1/nowhere"),
-        page.get("/v1/tasks", headers={"x-key": "gen_wrong"}),
-        page.post(ENDPOINT, content=b"x" * 70_000, headers={"x-key": "gen_wrong", "Content-Type": "application/json"}),
-    ]
+def test_page_of_an_allowed_origin_reads_errors(open_service: Service) -> None:
+    wrong_key = {"x-key": "gen_wrong", "Content-Type": "application/json"}
+    with open_service.client(headers={"Origin": APP}) as page:
+        refused = [
+            page.submit(steps=99),
+            page.get("/v1/nowhere"),
+            page.get("/v1/tasks", headers=wrong_key),
+            page.post(ENDPOINT, content=b"x" * 70_000, headers=wrong_key),
+        ]
     assert [response.status_code for response in refused] == [422, 404, 403, 403]
     assert {response.headers.get(ALLOWED) for response in refused} == {APP}
 
 
-@pytest.mark.parametrize("origin", [APP, "null", "https://evil.test"])
-def test_a_result_is_for_everyone_who_has_its_link(open_service: Service, origin: str) -> None:
+@pytest.mark.parametrize("origin", [APP, "null"])
+def test_every_origin_may_read_a_result_by_its_link(open_service: Service, origin: str) -> None:
     with open_service.client() as client:
         task_id = client.create_task()
         open_service.worker.deliver(task_id, image_file(form="JPEG"))
         link = client.poll(task_id).json()["result"]["sample"]
         fetched = client.get(link, headers={"Origin": origin})
         assert (fetched.status_code, fetched.headers[ALLOWED]) == (200, "*")
-        assert asks_first(client, link, origin, "GET", ["range"]).headers[ALLOWED] == "*"
+        assert ask_first(client, link, origin, "GET").headers[ALLOWED] == "*"
 
 
 @pytest.mark.parametrize("origin", ["http://rebound.test:8000", APP, LOOPBACK[0]])
-def test_a_name_that_was_made_to_point_here_is_refused_first(open_service: Service, origin: str) -> None:
-    """Browsers hold a page for the service's own whose name resolves to it; then `Host` gives it away."""
+def test_rebound_host_is_refused_before_its_origin_counts(open_service: Service, origin: str) -> None:
+    """For a browser, a page whose name resolves to the service has its origin. Only `Host` gives it away."""
     with open_service.client(headers={"Host": "rebound.test:8000", "Origin": origin}) as client:
-        for response in (asks_first(client, ENDPOINT, origin), client.submit(), client.get("/v1/get_result?id=x")):
+        for response in (ask_first(client, ENDPOINT, origin), client.submit(), client.get("/v1/get_result?id=x")):
             refusal(response, 421)
             assert ALLOWED not in response.headers
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_what_browsers_send_unasked_changes_nothing(open_service: Service, kind: str) -> None:
-    """A form of any page may be posted without asking first, though never with a key."""
+def test_form_of_another_page_changes_nothing(open_service: Service, kind: str) -> None:
+    """Browsers post forms of any page without a preflight request, but never with a key."""
     with open_service.client(headers={"Origin": "https://evil.test", "Content-Type": kind}) as client:
         del client.headers["x-key"]
+        described = described_paths(open_service.app)
+        paths = [path.replace("{", "").replace("}", "") for path in described if "post" in described[path]]
+        assert len(paths) > 20
         with open_service.assert_unchanged():
-            for method, path in operations(open_service):
-                if method == "POST":
-                    assert client.post(path, content=b"{}").status_code in (401, 403, 410, 422), path
+            for path in paths:
+                assert client.post(path, content=b"{}").status_code in (401, 403, 410, 422), path
 
 
 @pytest.mark.parametrize(
     "origin", ["*", "null", "https://a.example/", "https://a.example/b", "a.example", "https://A.example", ""]
 )
-def test_what_is_no_origin_can_not_be_set(origin: str) -> None:
+def test_setting_refuses_invalid_origins(origin: str) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):
         ServiceSettings(cors_origins=[origin])

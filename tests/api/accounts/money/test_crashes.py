@@ -1,4 +1,4 @@
-"""The process dies between any two steps of a submission: the books balance, a repeat does the rest."""
+"""The process dies between any two steps of a submission: the books balance, and a repeat makes one task."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -21,15 +22,16 @@ from serve_app.api.app import create_app
 from serve_app.api.errors import OUTCOME_UNKNOWN, STORE_UNREACHABLE
 from serve_app.config import catalog
 from serve_app.tasks import store as task_store
+from serve_app.tasks.task import Task
 
 ENDPOINT = "gen-3-image-klein"
 PRICE = 1000
-"""Of an image of a megapixel with one reference, milli-credits."""
+"""Price of an image of a megapixel with one reference, in milli-credits."""
 
 
 @pytest.fixture(autouse=True)
-def keys_run_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idempotency key that was kept for a request that died is free again: repetitions need not wait for it."""
+def idempotency_claims_expire_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frees the idempotency key of a request that died, so that repeats need not wait."""
     monkeypatch.setattr(task_store, "CLAIM_S", 0)
 
 
@@ -39,96 +41,110 @@ def stalled_redis(monkeypatch: pytest.MonkeyPatch) -> StalledRedis:
     return StalledRedis(monkeypatch)
 
 
-@asynccontextmanager
-async def open_app(redis_url: str, prefix: str, repository: Path, folder: Path) -> AsyncIterator[FastAPI]:
-    settings = make_settings(folder, redis_url, prefix, repository)
-    offered = catalog.load(settings)
-    app = create_app(settings, offered)
-    async with services.open_services(settings, offered) as app.state.services:
-        yield app
+@dataclass
+class Scene:
+    """The app over a new store."""
+
+    app: FastAPI
+    secret: str = ""
+
+    @property
+    def services(self) -> services.Services:
+        return self.app.state.services
+
+    async def submit(self) -> httpx2.Response:
+        body = {"prompt": "a star", "images": [to_base64(image_file(64, 64))], "width": 64, "height": 64}
+        headers = {"x-key": self.secret, "Idempotency-Key": "once"}
+        transport = httpx2.ASGITransport(app=self.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post(f"/v1/{ENDPOINT}", json=body, headers=headers)
+
+    async def tasks(self) -> list[Task]:
+        return (await self.services.tasks.store.reads.list_tasks("default", limit=10))[0]
+
+    async def assert_repeat_makes_one_task(self) -> None:
+        await self.assert_books_balance()
+        response = await self.submit()
+        assert response.status_code == 200, response.text
+        assert [task.id for task in await self.tasks()] == [response.json()["id"]]
+        await self.assert_books_balance()
+
+    async def assert_books_balance(self) -> None:
+        """Money adds up, and every stored input belongs to a task or to a reservation that will be swept."""
+        tasks = await self.tasks()
+        balance = await self.services.accounts.credits.balance("default")
+        entries, _ = await self.services.accounts.credits.ledger("default", limit=100)
+        assert balance.granted == balance.balance + balance.held + balance.spent
+        assert sum(entry.amount for entry in entries) == balance.balance
+        assert balance.held == PRICE * sum(not task.status.terminal for task in tasks)
+        assert balance.spent == sum(task.cost or 0 for task in tasks)
+        expiring = await self.services.redis.zrange(f"{self.services.tasks.store.prefix}retention", 0, -1)
+        owners = {key.split("/")[1] for key in await self.services.objects.keys("inputs/")}
+        assert owners <= {task.id for task in tasks} | set(expiring)
 
 
-async def submit(app: FastAPI, secret: str) -> httpx2.Response:
-    body = {"prompt": "a star", "images": [to_base64(image_file(64, 64))], "width": 64, "height": 64}
-    headers = {"x-key": secret, "Idempotency-Key": "once"}
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client:
-        return await client.post(f"/v1/{ENDPOINT}", json=body, headers=headers)
+class SceneFactory:
+    """Opens scenes with the services of new processes; they share the routes, which take long to build."""
+
+    def __init__(self, redis_url: str, prefix: str, repository: Path, folder: Path) -> None:
+        self.redis_url, self.prefix, self.repository, self.folder = redis_url, prefix, repository, folder
+        settings = make_settings(folder, redis_url, prefix, repository)
+        self.catalog = catalog.load(settings)
+        self.app = create_app(settings, self.catalog)
+
+    @asynccontextmanager
+    async def open(self, name: object) -> AsyncIterator[Scene]:
+        settings = make_settings(self.folder / str(name), self.redis_url, f"{self.prefix}{name}:", self.repository)
+        async with services.open_services(settings, self.catalog) as self.app.state.services:
+            scene = Scene(self.app)
+            _, scene.secret = await scene.services.accounts.keys.create("test")
+            yield scene
 
 
-async def assert_books_balance(app_services: services.Services) -> None:
-    """Money adds up, and every stored input belongs to a task or to a reservation that will be swept."""
-    tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
-    now = await app_services.accounts.credits.balance("default")
-    entries, _ = await app_services.accounts.credits.ledger("default", limit=100)
-    assert now.granted == now.balance + now.held + now.spent
-    assert sum(entry.amount for entry in entries) == now.balance
-    assert now.held == PRICE * sum(not task.status.terminal for task in tasks)
-    assert now.spent == sum(task.cost or 0 for task in tasks)
-    stored_ids = {task.id for task in tasks}
-    expiring = await app_services.redis.zrange(f"{app_services.tasks.store.prefix}retention", 0, -1)
-    owners = {key.split("/")[1] for key in await app_services.objects.keys("inputs/")}
-    assert owners <= stored_ids | set(expiring)
+@pytest.fixture
+def scenes(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> SceneFactory:
+    return SceneFactory(redis_url, prefix, repository, tmp_path)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
-    crash_injector: CrashInjector, redis_url: str, prefix: str, repository: Path, tmp_path: Path, after: bool
+async def test_killed_submission_is_whole_or_absent(
+    crash_injector: CrashInjector, scenes: SceneFactory, after: bool
 ) -> None:
     died = 0
     for survived in itertools.count():
-        own = f"{prefix}{survived}:"
-        async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
-            app_services: services.Services = app.state.services
-            _, secret = await app_services.accounts.keys.create("test")
+        async with scenes.open(survived) as scene:
             try:
                 with crash_injector.crash_after(survived, after):
-                    response = await submit(app, secret)
+                    response = await scene.submit()
                     assert response.status_code == 200, response.text
             except Killed:
                 died += 1
-                await assert_books_balance(app_services)
-                response = await submit(app, secret)
-                assert response.status_code == 200, response.text
+                await scene.assert_repeat_makes_one_task()
             else:
                 break
-            tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
-            assert [task.id for task in tasks] == [response.json()["id"]]
-            await assert_books_balance(app_services)
-    assert died >= 4, "reserve, store, submit, and what comes before"
+    assert died >= 4, "reserve, store, submit, and the steps before"
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["when it goes on", "at once"])
-async def test_what_is_told_when_the_server_stalls_is_true(
-    stalled_redis: StalledRedis, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
+@pytest.mark.parametrize("at_once", [False, True], ids=["runs later", "runs at once"])
+async def test_error_of_a_stalled_submission_tells_whether_a_task_exists(
+    stalled_redis: StalledRedis, scenes: SceneFactory, at_once: bool
 ) -> None:
-    # A server that does not know a script yet refuses it, and the second call, with its text, is what stalls.
-    async with open_app(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
-        _, secret = await app.state.services.accounts.keys.create("test")
-        assert (await submit(app, secret)).status_code == 200
+    # A server that does not know a script yet refuses it, and the second call, with its text, would stall.
+    async with scenes.open("first") as scene:
+        assert (await scene.submit()).status_code == 200
     details: Counter[str] = Counter()
     for survived in itertools.count():
-        own = f"{prefix}{survived}:"
-        async with open_app(redis_url, own, repository, tmp_path / str(survived)) as app:
-            app_services: services.Services = app.state.services
-            _, secret = await app_services.accounts.keys.create("test")
+        async with scenes.open(survived) as scene:
             with stalled_redis.stall_after(survived, at_once):
-                response = await submit(app, secret)
-            await stalled_redis.resume(app_services.redis)
+                response = await scene.submit()
+            await stalled_redis.resume(scene.services.redis)
             if response.status_code == 200:
                 break
             assert (response.status_code, "retry-after" in response.headers) == (503, True)
-            tasks, _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
-            details[response.json()["detail"]] += 1
-            if response.json()["detail"] == STORE_UNREACHABLE:
-                assert tasks == []
-            else:
-                assert response.json()["detail"] == OUTCOME_UNKNOWN
-                assert len(tasks) == at_once
-            await assert_books_balance(app_services)
-            response = await submit(app, secret)
-            assert response.status_code == 200, response.text
-            [task], _ = await app_services.tasks.store.reads.list_tasks("default", limit=10)
-            assert task.id == response.json()["id"]
-            await assert_books_balance(app_services)
+            detail = response.json()["detail"]
+            details[detail] += 1
+            assert len(await scene.tasks()) == (at_once and detail == OUTCOME_UNKNOWN)
+            await scene.assert_repeat_makes_one_task()
+    assert set(details) == {STORE_UNREACHABLE, OUTCOME_UNKNOWN}
     assert details[STORE_UNREACHABLE] >= 3
     assert details[OUTCOME_UNKNOWN] == 1, "the submission itself"
