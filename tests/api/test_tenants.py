@@ -233,6 +233,8 @@ def test_administrator_sees_tasks_of_other_projects_concealed(owner: Client, nei
     # Anyone who has an id can read the result, so ids are concealed as well as prompts and thumbnails.
     concealed = [row | {"prompt": None, "thumbnail": None, "id": conceal_id(row["id"])} for row in rows]
     assert first["tasks"] + second["tasks"] == concealed
+    active = neighbour.get("/v1/admin/tasks", params={"project": owner.project, "active": True}).json()["tasks"]
+    assert active == concealed[:1]
     own = owner.get("/v1/admin/tasks", params={"project": owner.project}).json()["tasks"]
     assert [row["id"] for row in own] == [row["id"] for row in rows]
     wrong = neighbour.get("/v1/admin/tasks", params=query | {"cursor": "1-2"})
