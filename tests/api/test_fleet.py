@@ -1,15 +1,17 @@
-"""What operators see of the queues."""
+"""The fleet report for operators, and the probes of health and readiness."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from redis import Redis
-from support.http_client import Client, refusal
-from support.http_service import Service, StartService, replace_services
+from support.http_client import Client
+from support.http_service import Service, StartService, replace_services, running
 from support.images import image_file
 from support.worker import Worker
 
@@ -24,19 +26,25 @@ from serve_app.tasks.task import Status
 QUEUE = "flux3-klein"
 
 
-def test_queues_tell_what_waits_and_what_it_took(start_service: StartService) -> None:
-    service = start_service()
-    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
-        before = queue(operator)
-        ready, failed, waiting = (client.create_task() for _ in range(3))
-        service.worker.advance(ready, Status.GENERATING, progress=0.0)
-        assert queue(operator)["batch"] is None, "no step was taken yet"
-        service.worker.advance(ready, Status.GENERATING, progress=0.5)
-        service.worker.run(service.worker.tasks.report(QUEUE, {}, {}, StepTiming(3, 0.25)))
-        service.worker.deliver(ready, image_file(form="JPEG"))
-        service.worker.end(failed, Status.ERROR)
-        assert waiting
-        after = queue(operator)
+@pytest.fixture(scope="module")
+def idle_service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose queues only tests of this file use."""
+    with running(tmp_path_factory.mktemp("idle"), redis_url, repository) as service:
+        yield service
+
+
+def test_fleet_counts_tasks_and_times_of_a_queue(idle_service: Service) -> None:
+    worker = idle_service.worker
+    with idle_service.client(role=Role.OPERATOR) as operator, idle_service.client() as client:
+        before = get_queue(operator)
+        ready, failed, _ = (client.create_task() for _ in range(3))
+        worker.advance(ready, Status.GENERATING, progress=0.0)
+        assert get_queue(operator)["batch"] is None, "no step was taken yet"
+        worker.advance(ready, Status.GENERATING, progress=0.5)
+        worker.run(worker.tasks.report(QUEUE, {}, {}, StepTiming(3, 0.25)))
+        worker.deliver(ready, image_file(form="JPEG"))
+        worker.end(failed, Status.ERROR)
+        after = get_queue(operator)
     recent, earlier = after["windows"]["24h"], before["windows"]["24h"]
     counted = {name: recent[name] - earlier[name] for name in ("accepted", "ready", "failed")}
     assert counted == {"accepted": 3, "ready": 1, "failed": 1}
@@ -52,13 +60,11 @@ INCIDENT: Final = {"accepted": 60, "Ready": 10, "Error": 40, "cancelled": 5, "Co
 """Waits of a minute: `1.1 ** 116` ms."""
 
 
-def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> None:
+def test_fleet_shows_an_incident_in_its_windows_only(idle_service: Service) -> None:
     async def replicas() -> dict[str, ReplicaCounts]:
         return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4), fault=ModelFault("gone", ""))}
 
-    service, name = start_service(), "flux1-dev"
-    replace_services(service.app, replicas=replicas)
-    store = service.worker.tasks
+    name, store = "flux1-dev", idle_service.worker.tasks
 
     async def write() -> None:
         minute = int(await store.reads.now() // 60)
@@ -66,9 +72,11 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
             await store.redis.hset(f"{store.prefix}recent:{name}:m:{minute - ago}", mapping=counts)  # type: ignore[misc]
         await store.report(name, {LOADS: 2, LOAD_S: 30}, {})
 
-    with service.client(role=Role.OPERATOR) as operator:
-        service.worker.run(write())
-        model = queue(operator, name)
+    services = replace_services(idle_service.app, replicas=replicas)
+    with idle_service.client(role=Role.OPERATOR) as operator:
+        idle_service.worker.run(write())
+        model = get_queue(operator, name)
+    idle_service.app.state.services = services
     recent, hour = model["windows"]["5m"], model["windows"]["1h"]
     assert model["fault"] == "gone"
     assert (recent["ready"], recent["failed"], recent["error_rate"], recent["busy"]) == (3, 0, 0, 0)
@@ -86,61 +94,52 @@ def test_an_incident_is_over_once_its_window_is(start_service: StartService) -> 
     assert [each["replicas"] for each in model["what_if"]] == [1, 2, 3]
 
 
-def test_the_last_errors_are_told_but_not_what_was_cancelled(start_service: StartService) -> None:
-    service = start_service()
-    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
+def test_fleet_lists_the_last_errors_without_cancellations(idle_service: Service) -> None:
+    with idle_service.client(role=Role.OPERATOR) as operator, idle_service.client() as client:
         failed = [client.create_task() for _ in range(11)]
         for number, task_id in enumerate(failed):
-            service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
+            idle_service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
         cancelled = client.create_task()
         client.delete(f"/v1/tasks/{cancelled}").raise_for_status()
-        failures = queue(operator)["failures"]
+        failures = get_queue(operator)["failures"]
     assert [each["task"] for each in failures] == failed[:0:-1]
     assert failures[0]["error"] == "no reason 10"
     assert failures[0]["endpoint"] == "gen-3-image-klein"
 
 
-def queue(operator: Client, name: str = QUEUE) -> dict[str, Any]:
+def get_queue(operator: Client, name: str = QUEUE) -> dict[str, Any]:
     fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
     assert fleet["store_bytes"] > 0
     [match] = [queue for queue in fleet["models"] if queue["model"] == name]
     return match
 
 
-def test_it_is_for_operators_alone(administrator: Client) -> None:
-    assert "role administrator" in refusal(administrator.get("/v1/admin/fleet"), 403)
+def test_healthy_service_is_alive_and_ready(client: Client, worker: Worker) -> None:
+    alive, ready = client.get("/healthz"), client.get("/readyz")
+    assert (alive.status_code, alive.json()) == (200, {"status": "ok", "version": version("gen-serve")})
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+    assert worker.run(worker.objects.keys("health")) == [], "the test object is deleted"
 
 
-def test_alive(client: Client) -> None:
-    response = client.get("/healthz")
-    assert (response.status_code, response.json()) == (200, {"status": "ok", "version": version("gen-serve")})
-
-
-def test_ready_with_a_store_objects_and_a_dispatcher(client: Client, worker: Worker) -> None:
-    response = client.get("/readyz")
-    assert (response.status_code, response.json()) == (200, {"status": "ready"})
-    assert worker.run(worker.objects.keys("health")) == [], "what was tried is taken back"
-
-
-def test_what_is_missing_is_said_in_words(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
+def test_readiness_names_what_is_missing(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
     service.worker.present(False)
     with service.client() as client:
-        assert missing(client) == [NO_DISPATCHER]
+        assert get_missing(client) == [NO_DISPATCHER]
         with Redis.from_url(doomed_redis.url) as redis:
             redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.92))
         objects = service.settings.data_dir / "objects"
         shutil.rmtree(objects)
         objects.touch()  # a file where the folder was
-        fresh(service)
-        assert missing(client) == [STORE_FULL, NO_DISPATCHER, NO_OBJECTS]
+        forget_readiness(service)
+        assert get_missing(client) == [STORE_FULL, NO_DISPATCHER, NO_OBJECTS]
         doomed_redis.stop()
-        fresh(service)
-        assert missing(client) == [NO_STORE, NO_OBJECTS]
+        forget_readiness(service)
+        assert get_missing(client) == [NO_STORE, NO_OBJECTS]
 
 
-def missing(client: Client) -> list[str]:
-    """What is missing, whose form is checked on the way: nothing tells where anything is."""
+def get_missing(client: Client) -> list[str]:
+    """Returns what is missing. The response must not have addresses."""
     response = client.get("/readyz")
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) >= 1
@@ -150,7 +149,6 @@ def missing(client: Client) -> list[str]:
     return body["missing"]
 
 
-def fresh(service: Service) -> None:
-    """No answer from before counts any more."""
+def forget_readiness(service: Service) -> None:
     readiness: Readiness = service.app.state.services.readiness
     readiness.clear()

@@ -1,4 +1,4 @@
-"""`/mcp` as a model's program uses it: the SDK's own client, from signing in to the image."""
+"""`/mcp` with the client of the MCP SDK: tools, content types, and OAuth sign-in."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ async def connect(service: Service, **options: Any) -> AsyncIterator[McpClient]:
         yield mcp
 
 
-def with_key(service: Service, client: Client, do: Callable[[McpClient], Awaitable[None]]) -> None:
+def with_key(service: Service, client: Client, check: Callable[[McpClient], Awaitable[None]]) -> None:
     async def run() -> None:
         async with connect(service, headers={"authorization": f"Bearer {client.secret}"}) as mcp:
-            await do(mcp)
+            await check(mcp)
 
     asyncio.run(run())
 
@@ -53,9 +53,9 @@ def read_content(result: CallToolResult) -> Any:
 
 
 async def finish_task(service: Service, client: Client, data: bytes = IMAGE) -> str:
-    """Does the next task of the project, as its dispatcher would, once there is one."""
+    """Waits for a task of the project and finishes it. Returns its id."""
 
-    def work() -> str:
+    def finish() -> str:
         while not (waiting := client.get("/v1/tasks", params={"active": True}).json()["tasks"]):
             pass
         task_id = waiting[0]["id"]
@@ -63,11 +63,11 @@ async def finish_task(service: Service, client: Client, data: bytes = IMAGE) -> 
         service.worker.deliver(task_id, data)
         return task_id
 
-    return await asyncio.to_thread(work)
+    return await asyncio.to_thread(finish)
 
 
 def test_models_are_listed_with_prices_and_fields(service: Service, client: Client) -> None:
-    async def do(mcp: McpClient) -> None:
+    async def check(mcp: McpClient) -> None:
         assert {tool.name for tool in (await mcp.list_tools()).tools} == {
             "list_models", "generate", "edit", "wait", "fetch", "cancel",
         }  # fmt: skip
@@ -79,30 +79,30 @@ def test_models_are_listed_with_prices_and_fields(service: Service, client: Clie
         one = read_content(await mcp.call_tool("list_models", {"endpoint": "gen-3-image-klein"}))
         assert "prompt" in one["schema"]["properties"]
 
-    with_key(service, client, do)
+    with_key(service, client, check)
 
 
-def test_an_image_is_made_and_shown(service: Service, client: Client) -> None:
+def test_generate_reports_progress_and_returns_the_image(service: Service, client: Client) -> None:
     progress_events: list[tuple[float, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         progress_events.append((progress, message))
 
-    async def do(mcp: McpClient) -> None:
-        work = asyncio.create_task(finish_task(service, client))
+    async def check(mcp: McpClient) -> None:
+        finished = asyncio.create_task(finish_task(service, client))
         result = await mcp.call_tool("generate", {"prompt": "a red star"}, progress_callback=on_progress)
-        assert read_content(result)["id"] == await work
+        assert read_content(result)["id"] == await finished
         (image,) = [each for each in result.content if isinstance(each, ImageContent)]
         assert base64.b64decode(image.data) == IMAGE
         (link,) = [each for each in result.content if isinstance(each, ResourceLink)]
         assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == IMAGE
         assert progress_events[-1] == (1.0, "Ready")
 
-    with_key(service, client, do)
+    with_key(service, client, check)
 
 
-def test_an_edit_takes_the_image_of_a_task(service: Service, client: Client) -> None:
-    async def do(mcp: McpClient) -> None:
+def test_edit_takes_the_image_of_a_task(service: Service, client: Client) -> None:
+    async def check(mcp: McpClient) -> None:
         first = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
         assert await finish_task(service, client) == first
         arguments = {"prompt": "make it blue", "images": [first], "wait_s": 0}
@@ -112,33 +112,33 @@ def test_an_edit_takes_the_image_of_a_task(service: Service, client: Client) -> 
         arguments = {"prompt": "make it blue", "images": [second], "wait_s": 0}
         assert read_content(await mcp.call_tool("edit", arguments)).endswith("has no image: it is Pending")
 
-    with_key(service, client, do)
+    with_key(service, client, check)
 
 
-def test_what_takes_longer_is_waited_for_and_fetched_or_cancelled(service: Service, client: Client) -> None:
-    async def do(mcp: McpClient) -> None:
+def test_tasks_are_waited_for_fetched_and_cancelled(service: Service, client: Client) -> None:
+    async def check(mcp: McpClient) -> None:
         task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
         assert task["status"] == "Pending"
-        work = asyncio.create_task(finish_task(service, client))
+        finished = asyncio.create_task(finish_task(service, client))
         assert read_content(await mcp.call_tool("wait", {"task_id": task["id"]}))["status"] == "Ready"
-        assert await work == task["id"]
+        assert await finished == task["id"]
         fetched = await mcp.call_tool("fetch", {"task_id": task["id"]})
         assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
         task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
         assert not (await mcp.call_tool("cancel", {"task_id": task})).is_error
         assert read_content(await mcp.call_tool("wait", {"task_id": task})).startswith("Error: ")
 
-    with_key(service, client, do)
+    with_key(service, client, check)
 
 
-def test_what_is_wrong_is_said(service: Service, client: Client) -> None:
-    async def do(mcp: McpClient) -> None:
+def test_tool_errors_name_the_problem(service: Service, client: Client) -> None:
+    async def check(mcp: McpClient) -> None:
         for tool, arguments, wrong in WRONG:
             result = await mcp.call_tool(tool, arguments)
             assert result.is_error
             assert read_content(result).startswith(wrong)
 
-    with_key(service, client, do)
+    with_key(service, client, check)
 
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -160,7 +160,7 @@ JSON, EVENTS = "application/json", "text/event-stream"
         (f"{JSON};q=0.0", None),
     ],
 )
-def test_an_answer_is_what_its_client_accepts(
+def test_response_has_an_accepted_content_type(
     service: Service, client: Client, accept: str | None, answer: str | None
 ) -> None:
     headers = {"authorization": f"Bearer {client.secret}", "accept": accept}
@@ -195,7 +195,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_the_example_of_the_document_makes_an_image(
+def test_example_in_the_docs_makes_an_image(
     service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/accounts.md").read_text(), re.DOTALL)
@@ -203,15 +203,15 @@ def test_the_example_of_the_document_makes_an_image(
     exec(example, namespace)
 
     async def run() -> None:
-        work = asyncio.create_task(finish_task(service, client))
+        finished = asyncio.create_task(finish_task(service, client))
         await namespace["main"](service.base_url, client.secret)
-        await work
+        await finished
 
     asyncio.run(run())
     assert capsys.readouterr().out == "['text', 'image', 'resource_link']\n"
 
 
-def test_whoever_shows_nothing_learns_where_to_sign_in(service: Service) -> None:
+def test_unauthenticated_response_names_the_metadata(service: Service) -> None:
     rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for headers in ({}, {"x-key": "gen_wrong"}, {"authorization": "Bearer gent_wrong"}):
@@ -239,12 +239,12 @@ class MemoryTokenStorage(TokenStorage):
         self.client = client_info
 
 
-def test_a_program_signs_in_by_itself_and_makes_an_image(service: Service, client: Client) -> None:
+def test_client_signs_in_with_oauth_and_makes_an_image(service: Service, client: Client) -> None:
     headers = {"sec-fetch-site": "same-origin"}
-    came_back: list[AuthorizationCodeResult] = []
+    redirects: list[AuthorizationCodeResult] = []
 
     async def person(url: str) -> None:
-        """Follows the link in a browser where they are signed in, and says yes."""
+        """Follows the link in a browser with a session, and consents."""
         async with httpx2.AsyncClient(
             base_url=service.base_url, headers=headers, trust_env=False, timeout=60
         ) as browser:
@@ -253,10 +253,10 @@ def test_a_program_signs_in_by_itself_and_makes_an_image(service: Service, clien
             consent = {"allow": True, "project": client.project}
             answer = await browser.post("/v1/consent", headers={"x-secret": secret}, json=consent)
         query = parse_qs(urlsplit(answer.json()["redirect"]).query)
-        came_back.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
+        redirects.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
 
     async def back() -> AuthorizationCodeResult:
-        return came_back[-1]
+        return redirects[-1]
 
     async def run() -> None:
         storage = MemoryTokenStorage()
@@ -268,11 +268,11 @@ def test_a_program_signs_in_by_itself_and_makes_an_image(service: Service, clien
             callback_handler=back,
         )
         async with connect(service, auth=signing_in) as mcp:
-            work = asyncio.create_task(finish_task(service, client))
+            finished = asyncio.create_task(finish_task(service, client))
             result = await mcp.call_tool("generate", {"prompt": "a red star"})
-            assert read_content(result)["id"] == await work
+            assert read_content(result)["id"] == await finished
         assert storage.tokens is not None
         assert storage.tokens.scope == "developer"
-        assert len(came_back) == 1
+        assert len(redirects) == 1
 
     asyncio.run(run())

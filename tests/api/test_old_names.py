@@ -1,4 +1,4 @@
-"""Names that endpoints have from before, and names that nothing is served under any more."""
+"""Deprecated and removed names of endpoints."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import ServiceSettings
 
 DEPRECATED_SINCE = "@1761868800"
-"""2025-10-31."""
+"""2025-10-31 in epoch seconds."""
 SUCCESSOR = '</v1/gen-pro-1.1>; rel="successor-version", </v1/gen-kontext-pro>; rel="successor-version"'
 WITHDRAWN = ["gen-pro-1.0-depth", "finetune", "gen-pro-1.1-ultra-finetuned", "gen-pro-1.0-depth-finetuned"]
+DEPRECATED = [
+    "gen-pro-1.0",
+    "gen-pro-1.0-canny",
+    "gen-pro-finetuned",
+    "gen-pro-1.0-canny-finetuned",
+    "gen-pro-1.0-fill-finetuned",
+]
 FORMER = ["gen-pro-1.1", "gen-pro-1.0"]
 
 
 def catalog_with(repository: Path, folder: Path, name: str, **changes: Any) -> Path:
-    """The shipped catalog, with an endpoint that is changed."""
+    """Writes the shipped catalog with changes of an endpoint."""
     content = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
     content["endpoints"][name] |= changes
     path = folder / "catalog.yaml"
@@ -39,40 +46,30 @@ def catalog_with(repository: Path, folder: Path, name: str, **changes: Any) -> P
     "API: `/v1/finetune`, `gen-pro-finetuned`, `gen-pro-1.1-ultra-finetuned`, `gen-pro-1.0-depth-finetuned`, "
     "`gen-pro-1.0-canny-finetuned`, `gen-pro-1.0-fill-finetuned`.",
 )
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gen-pro-1.0",
-        "gen-pro-1.0-canny",
-        "gen-pro-finetuned",
-        "gen-pro-1.0-canny-finetuned",
-        "gen-pro-1.0-fill-finetuned",
-        *WITHDRAWN,
-    ],
-)
-def test_what_is_deprecated_says_so(client: Client, name: str) -> None:
-    assert client.order(name, prompt=3).headers["deprecation"] == DEPRECATED_SINCE
+def test_deprecated_names_have_the_header_and_are_marked_in_openapi(client: Client) -> None:
     described = client.get("/openapi.json").json()["paths"]
-    assert described[f"/v1/{name}"]["post"]["deprecated"] is True
+    for name in (*DEPRECATED, *WITHDRAWN):
+        assert client.order(name, prompt=3).headers["deprecation"] == DEPRECATED_SINCE, name
+        assert described[f"/v1/{name}"]["post"]["deprecated"] is True, name
+    for name in WITHDRAWN:
+        assert set(described[f"/v1/{name}"]["post"]["responses"]) == {"410"}, name
 
 
-@promise("Decided: tuned models", "`gen-pro-1.1` serves what `gen-pro` serves")
 @pytest.mark.parametrize("name", FORMER)
-def test_another_name_serves_the_same_at_the_same_price(client: Client, worker: Worker, name: str) -> None:
+def test_former_name_makes_the_same_job_at_the_same_price(client: Client, worker: Worker, name: str) -> None:
     body = {"prompt": "a cat", "width": 512, "seed": 4, "image_prompt": PHOTO}
     other, own = (worker.job(client.order_task(each, **body)) for each in (name, "gen-pro"))
     for job in (other, own):
         assert job.pop("image_prompt")
         del job["inputs"]
     assert other == own
-    assert problems(client.order(name, width=255)) == [(["body", "width"], "multiple_of")]
     prices = [client.post("/v1/pricing", json={"path": f"/v1/{each}", "body": body}) for each in (name, "gen-pro")]
     assert prices[0].json() == prices[1].json()
     assert {task["endpoint"] for task in client.get("/v1/tasks").json()["tasks"]} == {"gen-pro"}
 
 
 @pytest.mark.parametrize("name", FORMER)
-def test_another_name_is_held_to_the_same_safety(service: Service, operator: Client, name: str) -> None:
+def test_former_name_has_the_same_safety_level(service: Service, operator: Client, name: str) -> None:
     organization = service.worker.new_organization(credits=100)
     path = f"/v1/admin/organizations/{organization}/safety/gen-pro"
     assert operator.put(path, json={"tolerance": 1}).status_code == 200
@@ -82,14 +79,13 @@ def test_another_name_is_held_to_the_same_safety(service: Service, operator: Cli
 
 
 @promise("Decided: tuned models", '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`')
-def test_a_deprecated_name_leads_to_its_successor(client: Client) -> None:
+def test_deprecated_name_links_to_its_successors(client: Client) -> None:
     for response in (client.order("gen-pro-1.0", prompt="a cat"), client.order("gen-pro-1.0", width=1)):
         assert response.headers["link"] == SUCCESSOR
     assert not {"link", "deprecation"} & set(client.order("gen-pro-1.1", prompt="a cat").headers)
 
 
-@promise("Versioning", "Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
-def test_what_is_gone_names_its_targets(client: Client, service: Service) -> None:
+def test_removed_endpoint_names_its_successors(client: Client, service: Service) -> None:
     with service.assert_unchanged():
         response = client.order("gen-pro-1.0-depth", prompt="a cat", control_image=PHOTO)
     assert refusal(response, 410) == "gen-pro-1.0-depth is no longer served: use gen-pro-1.1 or gen-kontext-pro"
@@ -98,7 +94,7 @@ def test_what_is_gone_names_its_targets(client: Client, service: Service) -> Non
 
 @promise("Versioning", "For the tuning API there is no migration path.")
 @pytest.mark.parametrize("name", WITHDRAWN[1:])
-def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client, service: Service, name: str) -> None:
+def test_removed_tuning_api_names_the_upload_endpoint(client: Client, service: Service, name: str) -> None:
     del client.headers["x-key"]
     with service.assert_unchanged():
         response = client.order(name, finetune_id="x", prompt="a cat")
@@ -106,15 +102,13 @@ def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client
     assert detail.startswith(f"{name} is no longer served and has no successor")
     assert "POST /v1/finetunes" in detail
     assert "link" not in response.headers
-    described = client.get("/openapi.json").json()["paths"][f"/v1/{name}"]["post"]
-    assert set(described["responses"]) == {"410"}
 
 
 @promise(
     "Decided: submission",
     "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
 )
-def test_old_names_have_aliases_too(start_service: StartService) -> None:
+def test_former_and_removed_names_have_aliases(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(path_aliases=["flux"]))
     with service.client() as client:
         client.order_task("flux-pro-1.1", prompt="a cat")
@@ -125,12 +119,7 @@ def test_old_names_have_aliases_too(start_service: StartService) -> None:
         assert priced.json()["cost"] == 5
 
 
-@promise(
-    "Decided: tuned models",
-    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, "
-    "`Sunset` (RFC 9745, RFC 8594).",
-)
-def test_the_day_of_its_end_can_be_set(start_service: StartService, repository: Path, tmp_path: Path) -> None:
+def test_catalog_sets_the_sunset_date(start_service: StartService, repository: Path, tmp_path: Path) -> None:
     deprecation = {"deprecated": {"since": "2025-10-31", "sunset": "2027-01-01"}}
     names = {"gen-pro-1.1": {}, "gen-pro-1.0": deprecation}
     path = catalog_with(repository, tmp_path, "gen-pro", finetuned=deprecation, other_names=names, **deprecation)
@@ -149,7 +138,7 @@ def test_the_day_of_its_end_can_be_set(start_service: StartService, repository: 
         ({"deprecated": {"since": "2025-10-31", "successors": ["gen-9"]}}, "gen-pro: there is no successor gen-9"),
     ],
 )
-def test_names_that_a_catalog_can_not_give(
+def test_catalog_refuses_ambiguous_names_and_unknown_successors(
     repository: Path, tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     names = {"gen-pro-1.1": {}}

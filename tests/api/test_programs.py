@@ -1,4 +1,4 @@
-"""Programs that people let in: the whole way of OAuth 2.1, and what a program's token is worth."""
+"""OAuth 2.1 clients: registration, consent, tokens, and what their tokens may do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest())
 
 
 class OAuthClient:
-    """One that signs in as its users expect; `browser` is where they are signed in."""
+    """A registered client. Its user is signed in in `browser`."""
 
     def __init__(self, service: Service, browser: httpx2.Client, redirect_uri: str = BACK) -> None:
         self.http = httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60, follow_redirects=False)
@@ -45,7 +45,7 @@ class OAuthClient:
     def __exit__(self, *_: object) -> None:
         self.http.close()
 
-    def ask(self, **more: str) -> httpx2.Response:
+    def authorize(self, **more: str) -> httpx2.Response:
         query = {
             "response_type": "code",
             "client_id": self.id,
@@ -56,17 +56,17 @@ class OAuthClient:
         }
         return self.http.get("/oauth/authorize", params=query | more)
 
-    def question(self, **more: str) -> dict[str, str]:
-        """The headers that name what the person is asked."""
-        page, _, secret = self.ask(**more).headers["location"].partition("#")
+    def request_consent(self, **more: str) -> dict[str, str]:
+        """Starts an authorization. Returns the headers that name the consent request."""
+        page, _, secret = self.authorize(**more).headers["location"].partition("#")
         assert page == "/consent"
         return {"x-secret": secret}
 
-    def answer_consent(self, question: dict[str, str], **answer: object) -> dict[str, str]:
-        """What comes back with the browser, in the project that it is in."""
+    def answer_consent(self, consent: dict[str, str], **answer: object) -> dict[str, str]:
+        """Answers for the browser's project. Returns the query of the redirect."""
         project = self.browser.get("/v1/session").json()["project"]
         answer = {"project": project, **answer}
-        redirect = self.browser.post(CONSENT, headers=question, json=answer).raise_for_status().json()["redirect"]
+        redirect = self.browser.post(CONSENT, headers=consent, json=answer).raise_for_status().json()["redirect"]
         assert redirect.startswith(BACK)
         return {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
 
@@ -78,8 +78,8 @@ class OAuthClient:
         form = {"grant_type": "refresh_token", "refresh_token": token, "client_id": self.id}
         return self.http.post("/oauth/token", data=form)
 
-    def let_in(self, **answer: object) -> dict[str, str]:
-        code = self.answer_consent(self.question(), allow=True, **answer)["code"]
+    def get_tokens(self, **answer: object) -> dict[str, str]:
+        code = self.answer_consent(self.request_consent(), allow=True, **answer)["code"]
         return self.fetch(code).raise_for_status().json()
 
     def get(self, path: str, token: str, **headers: str) -> httpx2.Response:
@@ -87,7 +87,7 @@ class OAuthClient:
 
 
 @contextmanager
-def signed_in(service: Service, secret: str) -> Iterator[httpx2.Client]:
+def open_browser(service: Service, secret: str) -> Iterator[httpx2.Client]:
     headers = {"sec-fetch-site": "same-origin"}
     with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser:
         browser.post("/v1/session", json={"key": secret}).raise_for_status()
@@ -96,8 +96,8 @@ def signed_in(service: Service, secret: str) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def browser(service: Service, client: Client) -> Iterator[httpx2.Client]:
-    """Signed in as a developer."""
-    with signed_in(service, client.secret) as browser:
+    """A browser with the session of a developer."""
+    with open_browser(service, client.secret) as browser:
         yield browser
 
 
@@ -107,7 +107,19 @@ def oauth_client(service: Service, browser: httpx2.Client) -> Iterator[OAuthClie
         yield oauth_client
 
 
-def test_documents_say_where_and_how(service: Service, oauth_client: OAuthClient) -> None:
+@contextmanager
+def open_administrator(service: Service, organization: str) -> Iterator[tuple[OAuthClient, str, str]]:
+    """Yields a client of an administrator, the project of the administrator's session, and another one."""
+    here, there = service.worker.new_project(organization), service.worker.new_project(organization)
+    with (
+        service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
+        open_browser(service, administrator.secret) as browser,
+        OAuthClient(service, browser) as oauth_client,
+    ):
+        yield oauth_client, here, there
+
+
+def test_metadata_names_endpoints_and_challenge_methods(service: Service, oauth_client: OAuthClient) -> None:
     resource = oauth_client.http.get("/.well-known/oauth-protected-resource/mcp").json()
     assert resource["resource"] == f"{service.base_url}/mcp"
     assert resource["authorization_servers"] == [service.base_url]
@@ -116,16 +128,16 @@ def test_documents_say_where_and_how(service: Service, oauth_client: OAuthClient
     assert server["code_challenge_methods_supported"] == ["S256"]
 
 
-def test_a_person_lets_a_program_in(service: Service, client: Client, oauth_client: OAuthClient) -> None:
-    question = oauth_client.question()
-    assert oauth_client.browser.get(CONSENT, headers=question).json() == {
+def test_consent_gives_tokens_for_the_project(service: Service, client: Client, oauth_client: OAuthClient) -> None:
+    consent = oauth_client.request_consent()
+    assert oauth_client.browser.get(CONSENT, headers=consent).json() == {
         "client": "Sketch pad",
         "goes_to": "127.0.0.1",
         "roles": ["developer"],
     }
-    came_back = oauth_client.answer_consent(question, allow=True)
-    assert (came_back["state"], came_back["iss"]) == ("mine", service.base_url)
-    tokens = oauth_client.fetch(came_back["code"]).json()
+    redirect_query = oauth_client.answer_consent(consent, allow=True)
+    assert (redirect_query["state"], redirect_query["iss"]) == ("mine", service.base_url)
+    tokens = oauth_client.fetch(redirect_query["code"]).json()
     assert (tokens["organization"], tokens["project"], tokens["scope"]) == (
         client.organization,
         client.project,
@@ -138,20 +150,18 @@ def test_a_person_lets_a_program_in(service: Service, client: Client, oauth_clie
     assert response.json()["id"] in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
 
 
-def test_neither_a_key_nor_another_site_answers(client: Client, oauth_client: OAuthClient) -> None:
-    question = oauth_client.question()
-    assert refusal(client.post(CONSENT, headers=question, json={"allow": True}), 403) == "Sign in first"
-    elsewhere = question | {"sec-fetch-site": "cross-site"}
+def test_consent_needs_a_session_of_the_same_site(client: Client, oauth_client: OAuthClient) -> None:
+    consent = oauth_client.request_consent()
+    assert refusal(client.post(CONSENT, headers=consent, json={"allow": True}), 403) == "Sign in first"
+    elsewhere = consent | {"sec-fetch-site": "cross-site"}
     assert oauth_client.browser.post(CONSENT, json={"allow": True}, headers=elsewhere).status_code == 403
-    assert oauth_client.answer_consent(question, allow=False)["error"] == "access_denied", (
-        "a program that is refused learns so"
-    )
-    assert oauth_client.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
+    assert oauth_client.answer_consent(consent, allow=False)["error"] == "access_denied"
+    assert oauth_client.browser.post(CONSENT, headers=consent, json={"allow": True}).status_code == 404
 
 
-def test_codes_need_their_verifier_and_one_that_comes_twice_ends_what_it_was_for(oauth_client: OAuthClient) -> None:
-    assert "error=invalid_request" in oauth_client.ask(resource="https://elsewhere.test/mcp").headers["location"]
-    code = oauth_client.answer_consent(oauth_client.question(), allow=True)["code"]
+def test_code_needs_its_verifier_and_reuse_revokes_its_tokens(oauth_client: OAuthClient) -> None:
+    assert "error=invalid_request" in oauth_client.authorize(resource="https://elsewhere.test/mcp").headers["location"]
+    code = oauth_client.answer_consent(oauth_client.request_consent(), allow=True)["code"]
     wrong = oauth_client.fetch(code, "another" * 8)
     assert (wrong.status_code, wrong.json()["error"]) == (400, "invalid_grant")
     token = oauth_client.fetch(code).raise_for_status().json()["access_token"]
@@ -159,16 +169,16 @@ def test_codes_need_their_verifier_and_one_that_comes_twice_ends_what_it_was_for
     assert oauth_client.get("/v1/credits", token).status_code == 401
 
 
-def test_refresh_tokens_serve_once_and_what_comes_twice_ends_all(oauth_client: OAuthClient) -> None:
-    first = oauth_client.let_in()
+def test_reused_refresh_token_revokes_all_tokens(oauth_client: OAuthClient) -> None:
+    first = oauth_client.get_tokens()
     second = oauth_client.refresh(first["refresh_token"]).json()
     assert oauth_client.get("/v1/credits", second["access_token"]).status_code == 200
     assert oauth_client.refresh(first["refresh_token"]).json()["error"] == "invalid_grant"
     assert oauth_client.refresh(second["refresh_token"]).json()["error"] == "invalid_grant"
 
 
-def test_what_a_program_gives_back_is_over(oauth_client: OAuthClient, service: Service) -> None:
-    tokens = oauth_client.let_in()
+def test_client_revokes_its_tokens(oauth_client: OAuthClient, service: Service) -> None:
+    tokens = oauth_client.get_tokens()
     back = {"token": tokens["refresh_token"], "client_id": oauth_client.id, "client_secret": ""}
     assert oauth_client.http.post("/oauth/revoke", data=back).status_code == 200
     over = oauth_client.get("/v1/credits", tokens["access_token"])
@@ -176,8 +186,8 @@ def test_what_a_program_gives_back_is_over(oauth_client: OAuthClient, service: S
     assert "resource_metadata" in over.headers["www-authenticate"]
 
 
-def test_a_person_shuts_a_program_out(oauth_client: OAuthClient) -> None:
-    tokens = oauth_client.let_in()
+def test_person_revokes_an_authorization(oauth_client: OAuthClient) -> None:
+    tokens = oauth_client.get_tokens()
     (authorization,) = oauth_client.browser.get("/v1/authorizations").json()["authorizations"]
     assert (authorization["client"], authorization["role"], authorization["everywhere"]) == (
         "Sketch pad",
@@ -189,16 +199,11 @@ def test_a_person_shuts_a_program_out(oauth_client: OAuthClient) -> None:
     assert oauth_client.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
 
 
-def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Service) -> None:
+def test_client_needs_consent_for_other_projects(service: Service) -> None:
     organization = service.worker.new_organization(credits=100)
-    here, there = service.worker.new_project(organization), service.worker.new_project(organization)
     foreign = service.worker.new_project(service.worker.new_organization(credits=1))
-    with (
-        service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        signed_in(service, administrator.secret) as browser,
-        OAuthClient(service, browser) as oauth_client,
-    ):
-        at_home, roaming = (oauth_client.let_in(everywhere=each) for each in (False, True))
+    with open_administrator(service, organization) as (oauth_client, here, there):
+        at_home, roaming = (oauth_client.get_tokens(everywhere=each) for each in (False, True))
         for project, tokens, status in (
             (there, at_home, 401),
             (there, roaming, 200),
@@ -210,13 +215,11 @@ def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Servic
         assert refusal(oauth_client.get("/v1/admin/audit", roaming["access_token"]), 403)
 
 
-def test_a_key_that_is_revoked_takes_its_programs_along(
-    service: Service, client: Client, oauth_client: OAuthClient
-) -> None:
-    tokens = oauth_client.let_in()
-    key = next(key for key in service.worker.run(service.worker.keys.list(client.project)))
+def test_revoked_key_revokes_its_authorizations(service: Service, client: Client, oauth_client: OAuthClient) -> None:
+    tokens = oauth_client.get_tokens()
+    [key] = service.worker.run(service.worker.keys.list(client.project))
     service.worker.run(service.worker.keys.revoke(key.id))
-    service.app.state.services.auth.callers._cache.clear()  # as ten seconds do
+    service.app.state.services.auth.callers._cache.clear()
     assert oauth_client.get("/v1/credits", tokens["access_token"]).status_code == 401
 
 
@@ -224,14 +227,13 @@ def test_a_key_that_is_revoked_takes_its_programs_along(
     "uri",
     ["javascript:alert(1)", "http://example.com/back", "https://example.com/back#x", "data:text/html,x", "ms-msdt:x"],
 )
-def test_codes_go_nowhere_that_leaks_them(service: Service, browser: httpx2.Client, uri: str) -> None:
+def test_unsafe_redirect_uris_are_refused(service: Service, browser: httpx2.Client, uri: str) -> None:
     with OAuthClient(service, browser, uri) as oauth_client:
         answer = oauth_client.registered
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
 
 
-def test_registrations_are_bounded(start_service: StartService) -> None:
-    service = start_service()
+def test_registrations_of_an_address_are_limited(service: Service) -> None:
     headers = {"x-forwarded-for": "192.0.2.9"}
     with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as http:
         registration = {"redirect_uris": [BACK]}
@@ -240,7 +242,7 @@ def test_registrations_are_bounded(start_service: StartService) -> None:
     assert int(answers[-1].headers["retry-after"]) > 0
 
 
-def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) -> None:
+def test_setting_turns_oauth_clients_off(start_service: StartService) -> None:
     service = start_service(accounts=AccountSettings(oauth_clients=False))
     with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource"):
@@ -248,43 +250,35 @@ def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) 
         assert http.post("/oauth/register", json={"redirect_uris": [BACK]}).status_code in (404, 405)
 
 
-def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(
-    service: Service, oauth_client: OAuthClient
-) -> None:
-    """Whoever asks again before ten seconds are over must not be remembered for ten more."""
-    token = oauth_client.let_in()["access_token"]
-    remembered = service.app.state.services.auth.token_authentication._cache
+def test_requests_do_not_prolong_the_cache_of_a_token(service: Service, oauth_client: OAuthClient) -> None:
+    """Otherwise a busy client could go on after its authorization is revoked."""
+    token = oauth_client.get_tokens()["access_token"]
+    cache = service.app.state.services.auth.token_authentication._cache
     assert oauth_client.get("/v1/credits", token).status_code == 200
-    until = remembered._TTLCache__links[token].expires
+    until = cache._TTLCache__links[token].expires
     assert oauth_client.get("/v1/credits", token).status_code == 200
-    assert remembered._TTLCache__links[token].expires == until
+    assert cache._TTLCache__links[token].expires == until
 
 
-def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
+def test_consent_is_refused_for_another_project_than_shown(service: Service) -> None:
     organization = service.worker.new_organization(credits=1)
-    here, there = service.worker.new_project(organization), service.worker.new_project(organization)
-    with (
-        service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        signed_in(service, administrator.secret) as browser,
-        OAuthClient(service, browser) as oauth_client,
-    ):
-        question = oauth_client.question()
-        browser.put("/v1/session", json={"project": there}).raise_for_status()
-        moved = browser.post(CONSENT, headers=question, json={"allow": True, "project": here})
+    with open_administrator(service, organization) as (oauth_client, here, there):
+        consent = oauth_client.request_consent()
+        oauth_client.browser.put("/v1/session", json={"project": there}).raise_for_status()
+        moved = oauth_client.browser.post(CONSENT, headers=consent, json={"allow": True, "project": here})
         assert there in refusal(moved, 409)
-        assert oauth_client.answer_consent(question, allow=True)["code"]
+        assert oauth_client.answer_consent(consent, allow=True)["code"]
 
 
-def test_questions_are_bounded(start_service: StartService) -> None:
-    service = start_service()
+def test_consent_requests_of_an_address_are_limited(service: Service) -> None:
     headers = {"x-forwarded-for": "192.0.2.7"}
     with (
         httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
         OAuthClient(service, browser) as oauth_client,
     ):
         oauth_client.http.headers.update(headers)
-        locations = [oauth_client.ask().headers["location"] for _ in range(MAX_CONSENT_REQUESTS + 1)]
+        locations = [oauth_client.authorize().headers["location"] for _ in range(MAX_CONSENT_REQUESTS + 1)]
         assert "error=temporarily_unavailable" in locations[-1]
         assert "#" in locations[-2]
         oauth_client.http.headers["x-forwarded-for"] = "192.0.2.8"
-        assert "#" in oauth_client.ask().headers["location"]
+        assert "#" in oauth_client.authorize().headers["location"]
