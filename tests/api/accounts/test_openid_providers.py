@@ -1,4 +1,4 @@
-"""Providers of identities as they differ: slashes, secrets, capital letters, truth values as text."""
+"""OpenID providers differ: slashes, client secrets, capital letters, booleans as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def site() -> Iterator[Website]:
 async def sign_in(
     site: Website, redis: Redis, prefix: str, configured: str, issuer: str, claims: dict[str, Any], **document: Any
 ) -> str:
-    """The name of who signs in, at a provider that calls itself `issuer` and is configured as `configured`."""
+    """Signs in at a provider that calls itself `issuer`. Returns the person's name."""
     document |= {
         "issuer": issuer,
         "jwks_uri": site.set_page("/jwks", json.dumps({"keys": [KEY.public_jwk()]}).encode()),
@@ -50,16 +50,15 @@ async def sign_in(
     return name
 
 
-@pytest.mark.parametrize("configured", ["/gen", "/gen/"])
-@pytest.mark.parametrize("issuer", ["/gen", "/gen/"])
-async def test_a_slash_at_the_end_of_the_issuer(
+@pytest.mark.parametrize(("configured", "issuer"), [("/gen", "/gen/"), ("/gen/", "/gen"), ("/gen/", "/gen/")])
+async def test_trailing_slash_of_the_issuer_does_not_count(
     site: Website, redis: Redis, prefix: str, configured: str, issuer: str
 ) -> None:
     claims = {"email": "Person@Example.com", "email_verified": True}
     assert await sign_in(site, redis, prefix, site.url(configured), site.url(issuer), claims) == "person@example.com"
 
 
-async def test_another_issuer_is_none(site: Website, redis: Redis, prefix: str) -> None:
+async def test_discovery_document_of_another_issuer_is_refused(site: Website, redis: Redis, prefix: str) -> None:
     with pytest.raises(IssuerUnreachable):
         await sign_in(site, redis, prefix, site.url("/gen"), site.url("/other"), {})
 
@@ -73,7 +72,7 @@ async def test_another_issuer_is_none(site: Website, redis: Redis, prefix: str) 
         (["private_key_jwt", "client_secret_post"], True),
     ],
 )
-async def test_the_secret_is_sent_as_the_provider_takes_it(
+async def test_client_secret_is_sent_as_the_provider_supports_it(
     site: Website, redis: Redis, prefix: str, methods: list[str] | None, in_body: bool
 ) -> None:
     document = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
@@ -86,9 +85,7 @@ async def test_the_secret_is_sent_as_the_provider_takes_it(
 
 
 @pytest.mark.parametrize("verified", [False, "false", None])
-async def test_an_address_that_nobody_verified_is_refused(
-    site: Website, redis: Redis, prefix: str, verified: object
-) -> None:
+async def test_unverified_address_is_refused(site: Website, redis: Redis, prefix: str, verified: object) -> None:
     claims = {"email": "ann@example.com", "email_verified": verified}
     with pytest.raises(SignInRefused):
         await sign_in(site, redis, prefix, site.url("/gen"), site.url("/gen"), claims)

@@ -1,4 +1,4 @@
-"""How fast a key may submit: the generic cell rate algorithm of the submit script."""
+"""Rate limits of keys: the generic cell rate algorithm of the submit script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serve_app.tasks.rejections import RateLimited
 from serve_app.tasks.store import TaskStore
 
 EVERY_S = 1000.0
-"""So slow that no request becomes due while a test runs."""
+"""Seconds per request: none becomes due while a test runs."""
 BURST = 4
 
 
@@ -29,9 +29,7 @@ async def send(store: TaskStore) -> int | None:
 
 
 @pytest.mark.parametrize(("passed_s", "remaining"), [(EVERY_S, [0]), (100 * BURST * EVERY_S, [3, 2, 1, 0])])
-async def test_after_a_burst_a_key_waits_for_its_next_turn(
-    limited_store: TaskStore, passed_s: float, remaining: list[int]
-) -> None:
+async def test_key_waits_after_a_burst(limited_store: TaskStore, passed_s: float, remaining: list[int]) -> None:
     name = f"{limited_store.prefix}rate:k"
     assert [await send(limited_store) for _ in range(BURST - 1)] == [3, 2, 1]
     assert 0 < await limited_store.redis.pttl(name) <= (BURST - 1) * EVERY_S * 1000
@@ -47,7 +45,7 @@ async def test_after_a_burst_a_key_waits_for_its_next_turn(
         await send(limited_store)
 
 
-async def test_other_requests_are_counted_with_submissions_and_looks_are_not(limited_store: TaskStore) -> None:
+async def test_other_requests_count_as_submissions_and_prechecks_do_not(limited_store: TaskStore) -> None:
     for _ in range(2 * BURST):
         await limited_store.precheck(queue="model", project="p", organization="acme", price=0, key_id="k", task_id="t")
     assert [await limited_store.consume_rate_limit("k") for _ in range(BURST - 1)] == [3, 2, 1]
@@ -59,7 +57,7 @@ async def test_other_requests_are_counted_with_submissions_and_looks_are_not(lim
 
 
 RATE_LIMIT = Path(scripts.__file__).with_name("rate_limit.lua")
-ALL_AT_ONCE = """
+BURST_SCRIPT = """
 local now, left = now_ms(), {}
 for n = 1, tonumber(ARGV[4]) do
   local wait, more, due = check_rate('k', tonumber(ARGV[3]), tonumber(ARGV[4]), now)
@@ -72,10 +70,8 @@ return left
 
 
 @pytest.mark.parametrize("requests_per_s", [3, 300, 1100])
-async def test_a_whole_burst_passes_within_one_millisecond_at_any_pace(
-    redis: Redis, prefix: str, requests_per_s: int
-) -> None:
-    script = concat_scripts(PRELUDE, RATE_LIMIT) + ALL_AT_ONCE
+async def test_burst_passes_within_one_millisecond_at_any_rate(redis: Redis, prefix: str, requests_per_s: int) -> None:
+    script = concat_scripts(PRELUDE, RATE_LIMIT) + BURST_SCRIPT
     burst = 50
     remaining = await redis.eval(script, 0, prefix, "model", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
     assert remaining == list(reversed(range(burst)))

@@ -1,4 +1,4 @@
-"""People and their passwords."""
+"""Passwords of people, and the limits of wrong ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 @pytest.fixture
 async def people(redis: Redis, prefix: str) -> PersonStore:
-    """One of them, Ada."""
+    """A store with one person, Ada."""
     people = PersonStore(redis, prefix, CHEAP)
     assert await people.create_user("ada", "correct horse")
     return people
 
 
-async def test_a_person_is_known_by_their_latest_password_until_forgotten(
+async def test_latest_password_counts_until_the_person_is_forgotten(
     people: PersonStore, redis: Redis, prefix: str
 ) -> None:
     assert await people.verify("ada", "correct horse", "::1")
@@ -40,19 +40,19 @@ async def test_a_person_is_known_by_their_latest_password_until_forgotten(
     assert not await people.verify("ada", "the new one", "::1")
 
 
-async def test_a_name_is_taken_once(people: PersonStore) -> None:
+async def test_name_is_unique_for_parallel_requests(people: PersonStore) -> None:
     assert sum(await asyncio.gather(*(people.create_user("eve", f"password {number}") for number in range(4)))) == 1
     assert not await people.create_user("ada", "another")
 
 
-async def test_what_is_right_begins_the_count_anew(people: PersonStore) -> None:
+async def test_right_password_resets_the_count(people: PersonStore) -> None:
     for _ in range(3):
         for _ in range(FREE_FAILURES - 1):
             assert not await people.verify("ada", "a guess", "::1")
         assert await people.verify("ada", "correct horse", "::1")
 
 
-async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: PersonStore) -> None:
+async def test_parallel_guesses_count_like_single_ones(people: PersonStore) -> None:
     guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * FREE_FAILURES))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(answer, TooManyAttempts) for answer in answers) == 2 * FREE_FAILURES
@@ -61,7 +61,7 @@ async def test_guesses_at_once_are_no_more_than_guesses_in_turn(people: PersonSt
     assert 0 < refusal.value.retry_s <= MAX_WAIT_S
 
 
-async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_many_sign_in_is_not(
+async def test_address_is_limited_by_wrong_passwords_of_many_names(
     people: PersonStore,
 ) -> None:
     for _ in range(2):
@@ -75,14 +75,14 @@ async def test_an_address_that_tries_many_names_is_shut_out_and_one_from_which_m
     assert not await people.verify("one more", "a guess", "192.0.2.2")
 
 
-async def test_nobody_is_locked_out_by_guesses_from_elsewhere(people: PersonStore) -> None:
+async def test_guesses_from_other_addresses_lock_nobody_out(people: PersonStore) -> None:
     for number in range(150):
         with contextlib.suppress(TooManyAttempts):
             await people.verify("ada", "a guess", f"192.0.2.{number % 15}")
     assert await people.verify("ada", "correct horse", "198.51.100.1")
 
 
-async def test_each_attempt_beyond_the_free_ones_doubles_the_wait(redis: Redis, prefix: str) -> None:
+async def test_each_wrong_attempt_doubles_the_wait(redis: Redis, prefix: str) -> None:
     limiter = AttemptLimiter(redis, prefix)
     waits = []
     for _ in range(8):
@@ -90,7 +90,7 @@ async def test_each_attempt_beyond_the_free_ones_doubles_the_wait(redis: Redis, 
         with pytest.raises(TooManyAttempts) as refusal:
             await limiter.count_and_delay("sign in", -3)
         waits.append(refusal.value.retry_s)
-        await redis.delete(f"{prefix}wait:sign in")  # as the time does
-    # From 16 s on, as a slow machine sees them.
+        await redis.delete(f"{prefix}wait:sign in")  # as if the wait were over
+    # A slow machine sees shorter waits.
     assert all(1.5 * earlier < later or later > 0.9 * MAX_WAIT_S for earlier, later in pairwise(waits)), waits
     assert max(waits) <= MAX_WAIT_S

@@ -1,4 +1,4 @@
-"""Projects: made once in one organization, and changed with a line in its audit log."""
+"""Projects, their changes, and the lines of changes in the audit log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.projects import Project, ProjectStore
 
 
-async def test_a_project_is_made_once_in_one_organization(
+async def test_project_is_created_once_for_parallel_requests(
     projects: ProjectStore, audit: AuditLog, redis: Redis, prefix: str
 ) -> None:
     assert await projects.find("p") is None
@@ -33,7 +33,7 @@ async def test_a_project_is_made_once_in_one_organization(
     assert await dump_keys(redis, prefix) == before
 
 
-async def test_projects_are_listed_by_id_the_default_one_always(projects: ProjectStore) -> None:
+async def test_projects_are_listed_by_id_with_the_default_one(projects: ProjectStore) -> None:
     assert not await projects.create("default", "acme", "eve")
     assert await projects.find("default") == await projects.get("default") == Project("default", "default")
     for project_id, organization in (("z", "acme"), ("b", "acme"), ("x", "other"), ("y", "default")):
@@ -52,7 +52,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-async def test_what_is_changed_is_kept_and_logged(projects: ProjectStore, audit: AuditLog) -> None:
+async def test_changes_are_stored_and_logged(projects: ProjectStore, audit: AuditLog) -> None:
     await projects.create("p", "acme", "op")
     await projects.change(Project("p", "acme"), CHANGES, "ada")
     assert await projects.find("p") == Project("p", "acme", **CHANGES)
@@ -66,7 +66,7 @@ async def test_what_is_changed_is_kept_and_logged(projects: ProjectStore, audit:
     ]
 
 
-async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(
+async def test_change_holds_at_once_and_elsewhere_after_the_cache(
     projects: ProjectStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

@@ -1,4 +1,4 @@
-"""What a project has is gone once it is erased, from Redis, its files and the object store, whatever dies meanwhile."""
+"""Erasure deletes a project's data from Redis, its files and the object store, through crashes, too."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from serve_app.tasks.task import Lease, NewTask, Status, Webhook
 from serve_app.webhooks.outbox import AttemptRecord, DeliveryOutcome, DestinationHealth, Outbox
 
 MARK = "Zq7Wmarkk"
-"""Stands in whatever is of the project that is erased, and in nothing else."""
+"""A word in all data of the erased project, and in no other."""
 PROJECT = Project("shop", ORGANIZATION)
 NEIGHBOUR = "neighbour"
 PRICE = 100
 
 
 @dataclass
-class House:
-    """A service with two projects of one organization, both with something of every kind."""
+class ErasureScene:
+    """A service with two projects of one organization, which have data of every kind."""
 
     redis: Redis
     prefix: str
@@ -76,9 +76,9 @@ class House:
         return await eraser.erase(await self.projects.find(PROJECT.id) or PROJECT, "test", within_s)
 
     async def find_word(self, word: str) -> list[str]:
-        """Where the word stands, in names and contents: keys of Redis, and of objects.
+        """Returns the keys of Redis and of objects that have the word in their name or content.
 
-        But for replies to calls of dispatchers and senders, which expire within seconds.
+        Leaves out replies to calls of dispatchers and senders, which expire within seconds.
         """
         entries = await read_keys(self.redis, self.prefix)
         calls = f"{self.prefix}call:"
@@ -145,94 +145,94 @@ class House:
 
 
 @pytest.fixture
-async def house(redis: Redis, prefix: str, tmp_path: Path) -> House:
-    house = House(redis, prefix, tmp_path / "objects")
-    await house.furnish()
-    return house
+async def scene(redis: Redis, prefix: str, tmp_path: Path) -> ErasureScene:
+    scene = ErasureScene(redis, prefix, tmp_path / "objects")
+    await scene.furnish()
+    return scene
 
 
-async def test_all_that_a_project_has_is_gone_and_its_neighbour_has_what_it_had(house: House) -> None:
-    whole = await house.find_word(MARK)
+async def test_erasure_deletes_all_data_of_this_project_only(scene: ErasureScene) -> None:
+    whole = await scene.find_word(MARK)
     assert len(whole) > 15
-    before = await house.find_word("beside")
-    erasure = await house.erase()
-    assert await house.find_word(MARK) == await house.find_word(MARK.lower()) == []
-    assert await house.find_word("beside") == before
+    before = await scene.find_word("beside")
+    erasure = await scene.erase()
+    assert await scene.find_word(MARK) == await scene.find_word(MARK.lower()) == []
+    assert await scene.find_word("beside") == before
     assert (erasure.project, erasure.by) == (PROJECT.id, "test")
     assert erasure.finished_at is not None
-    balance = await assert_books_balance(house.credits)
-    assert (balance.held, balance.spent) == (2 * PRICE, 2 * PRICE), "the neighbour's two, and an image of each"
+    balance = await assert_books_balance(scene.credits)
+    assert (balance.held, balance.spent) == (2 * PRICE, 2 * PRICE), "two tasks of the neighbour, and an image of each"
 
 
-async def test_who_made_which_key_is_known_still(house: House) -> None:
-    audit = AuditLog(house.redis, house.prefix)
+async def test_erasure_keeps_the_audit_log_without_names(scene: ErasureScene) -> None:
+    audit = AuditLog(scene.redis, scene.prefix)
     before, _ = await audit.read(ORGANIZATION, 1000)
-    await house.erase()
+    await scene.erase()
     after, _ = await audit.read(ORGANIZATION, 1000)
     assert [each.action for each in after[:2]] == ["erased project", "erase project"]
     for old, new in zip(before, after[2:], strict=True):
         assert (old.id, old.actor, old.action, old.subject) == (new.id, new.actor, new.action, new.subject)
     names = [each.details.get("name") for each in after if each.action == "create key"]
-    keys = await KeyStore(house.redis, house.prefix).list(PROJECT.id)
+    keys = await KeyStore(scene.redis, scene.prefix).list(PROJECT.id)
     assert {key.name for key in keys} == {key.id for key in keys}
     assert sorted(names, key=str) == sorted([*(key.id for key in keys), *["key of beside"] * 3])
 
 
-async def test_nothing_is_added_from_its_beginning_on_and_it_goes_on_where_its_time_was_over(house: House) -> None:
-    finetune = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
-    first = await house.erase(within_s=0)
+async def test_interrupted_erasure_keeps_the_project_closed_and_resumes(scene: ErasureScene) -> None:
+    finetune = await scene.finetunes.begin(MARK, PROJECT.id, "gen-test", QUEUE)
+    first = await scene.erase(within_s=0)
     assert first.finished_at is None
     with pytest.raises(ProjectClosed):
-        await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
+        await scene.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
     with pytest.raises(registry.FinetunesClosed):
-        await house.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
-    assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
-    assert await ProjectDeletion(house.redis, house.prefix, house.objects).is_running(PROJECT.id)
-    second = await house.erase()
+        await scene.finetunes.begin("x", PROJECT.id, "gen-test", QUEUE)
+    assert (await scene.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
+    assert await ProjectDeletion(scene.redis, scene.prefix, scene.objects).is_running(PROJECT.id)
+    second = await scene.erase()
     assert second.started_at == first.started_at
-    assert await house.erase() == second
+    assert await scene.erase() == second
     with pytest.raises(FinetuneDeleted):
-        await house.finetunes.finish(finetune, rank=1, layers=1, size=1)
-    assert await house.find_word(MARK) == []
+        await scene.finetunes.finish(finetune, rank=1, layers=1, size=1)
+    assert await scene.find_word(MARK) == []
 
 
-async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> None:
-    await house.erase()
-    await house.projects.change(PROJECT, {"closed": None}, "test")
+async def test_reopened_project_can_be_erased_again(scene: ErasureScene) -> None:
+    await scene.erase()
+    await scene.projects.change(PROJECT, {"closed": None}, "test")
     task = new_task(project=PROJECT.id, organization=ORGANIZATION)
-    assert (await house.tasks.submit(task)).created
-    assert (await house.erase()).finished_at is not None
-    assert await house.tasks.reads.get(task.id) is None
+    assert (await scene.tasks.submit(task)).created
+    assert (await scene.erase()).finished_at is not None
+    assert await scene.tasks.reads.get(task.id) is None
 
 
-async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: House) -> None:
-    running = house.leased[PROJECT.id]
+async def test_late_results_of_an_erased_task_are_swept(scene: ErasureScene) -> None:
+    running = scene.leased[PROJECT.id]
     task_id, attempt = running.id, running.attempt
-    await house.erase()
-    assert await house.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
-    assert not await house.tasks.advance(
+    await scene.erase()
+    assert await scene.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
+    assert not await scene.tasks.advance(
         QUEUE, task_id, attempt, Status.GENERATING, progress=0.5, preview=Preview(MARK, 1, 2)
     )
     late = [f"results/{task_id}/1/image.png", f"results/{task_id}/1/preview-1.jpeg", checkpoint_key(task_id)]
     for key in late:
-        await house.objects.put(key, MARK.encode(), "image/png")
-    assert not await house.tasks.complete(QUEUE, task_id, attempt, Status.READY, result=new_result(prompt=MARK))
-    assert await house.tasks.release(QUEUE, task_id, attempt, ReleaseCause.CRASH) is ReleaseOutcome.STALE
-    assert sorted(await house.find_word(MARK)) == sorted(late)
+        await scene.objects.put(key, MARK.encode(), "image/png")
+    assert not await scene.tasks.complete(QUEUE, task_id, attempt, Status.READY, result=new_result(prompt=MARK))
+    assert await scene.tasks.release(QUEUE, task_id, attempt, ReleaseCause.CRASH) is ReleaseOutcome.STALE
+    assert sorted(await scene.find_word(MARK)) == sorted(late)
 
-    await make_due(house.tasks, "retention")
-    sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [QUEUE]).sweep())
+    await make_due(scene.tasks, "retention")
+    sweep = asyncio.create_task(Maintenance(scene.tasks, scene.objects, [QUEUE]).sweep())
     async with asyncio.timeout(60):
-        while await house.redis.zscore(f"{house.prefix}retention", task_id) is not None:
+        while await scene.redis.zscore(f"{scene.prefix}retention", task_id) is not None:
             await asyncio.sleep(0.01)
     while not sweep.done():
         sweep.cancel()
         await asyncio.wait([sweep], timeout=0.5)
-    assert await house.find_word(MARK) == []
+    assert await scene.find_word(MARK) == []
 
 
-async def test_while_the_object_store_is_away_nothing_is_forgotten(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_erasure_forgets_nothing_while_objects_are_unreachable(
+    scene: ErasureScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
         raise OSError("no route")
@@ -240,50 +240,50 @@ async def test_while_the_object_store_is_away_nothing_is_forgotten(
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "delete_prefixes", away)
         with pytest.raises(StorageUnreachable):
-            await house.erase()
-    assert house.leased[PROJECT.id].id in repr(await house.tasks.reads.list_tasks(PROJECT.id, limit=10))
-    assert (await house.erase()).finished_at is not None
-    assert await house.find_word(MARK) == []
+            await scene.erase()
+    assert scene.leased[PROJECT.id].id in repr(await scene.tasks.reads.list_tasks(PROJECT.id, limit=10))
+    assert (await scene.erase()).finished_at is not None
+    assert await scene.find_word(MARK) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_killed_at_any_call_it_is_done_by_the_next(
+async def test_erasure_killed_at_any_call_is_finished_by_the_next(
     redis: Redis, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     crash_injector, died = CrashInjector(monkeypatch), 0
     for survived in itertools.count():
-        house = House(redis, f"{prefix}{survived}:", tmp_path / str(survived))
-        await house.furnish()
+        scene = ErasureScene(redis, f"{prefix}{survived}:", tmp_path / str(survived))
+        await scene.furnish()
         try:
             with crash_injector.crash_after(survived, after):
-                await house.erase()
+                await scene.erase()
         except Killed:
             died += 1
         else:
             break
-        await house.erase()
-        assert await house.find_word(MARK) == []
-        await assert_books_balance(house.credits)
+        await scene.erase()
+        assert await scene.find_word(MARK) == []
+        await assert_books_balance(scene.credits)
     assert died > 25
 
 
-async def test_the_servers_files_tell_nothing_either(tmp_path: Path, prefix: str) -> None:
+async def test_erasure_rewrites_the_files_of_redis(tmp_path: Path, prefix: str) -> None:
     server = EmbeddedRedis(tmp_path / "redis")
     server.start()
     redis = connection.connect(server.url)
     try:
         await redis.config_set("rdbcompression", "no")
-        house = House(redis, prefix, tmp_path / "objects")
-        await house.furnish()
+        scene = ErasureScene(redis, prefix, tmp_path / "objects")
+        await scene.furnish()
 
         def files() -> bytes:
             return b"".join(file.read_bytes() for file in (tmp_path / "redis").rglob("*") if file.is_file())
 
         assert MARK.encode() in files()
-        async for key in redis.scan_iter(f"{prefix}call:*"):  # as they do within seconds
+        async for key in redis.scan_iter(f"{prefix}call:*"):  # they expire within seconds
             await redis.delete(key)
-        await house.erase()
+        await scene.erase()
         with BlockingRedis.from_url(server.url, decode_responses=True) as client:
             until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
         assert MARK.encode() not in files()

@@ -1,4 +1,4 @@
-"""An issuer whose tokens are believed, and the projects that they name."""
+"""A trusted issuer, and the projects that its tokens name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def key_set() -> KeySetEndpoint:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What the keys' age is measured by. The module's own: event loops need the real one."""
+    """Clock of the keys' age. Event loops keep the real one."""
     clock = Clock()
     monkeypatch.setattr(jwt_auth, "time", clock)
     return clock

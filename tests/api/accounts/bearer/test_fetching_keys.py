@@ -1,4 +1,4 @@
-"""Keys are fetched within a time and a size, whatever answers at the issuer's address."""
+"""Fetching keys has limits of time and size, whatever the server sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 @asynccontextmanager
 async def answering(answer: Answer) -> AsyncIterator[str]:
-    """The address of a server that answers so to any request."""
+    """Yields the URL of a server that answers every request with `answer`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.CancelledError):
@@ -48,12 +48,12 @@ def raw(content: bytes) -> Answer:
     return answer
 
 
-def whole(head: bytes, body: bytes) -> Answer:
+def whole(body: bytes, head: bytes = HEAD) -> Answer:
     return raw(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def trickling(head: bytes, piece: bytes) -> Answer:
-    """Never ends, and is never silent for long."""
+    """Sends small pieces forever."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -65,13 +65,13 @@ def trickling(head: bytes, piece: bytes) -> Answer:
     return answer
 
 
-async def test_a_key_set_is_fetched() -> None:
-    async with answering(whole(HEAD, DOCUMENT)) as url:
+async def test_key_set_is_fetched() -> None:
+    async with answering(whole(DOCUMENT)) as url:
         assert await fetch_keys(url) == json.loads(DOCUMENT)
 
 
 @pytest.mark.parametrize("head", [CHUNKED, HEAD + b"Content-Length: 1000000000\r\n\r\n"], ids=["chunked", "declared"])
-async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(head: bytes) -> None:
+async def test_endless_response_is_read_up_to_the_size_limit(head: bytes) -> None:
     size = 0
     piece = b" " * 65_536
 
@@ -86,12 +86,12 @@ async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(h
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerUnreachable):
             await fetch_keys(url)
-    assert size < 32 * 2**20, "what the sockets hold is lost anyhow"
+    assert size < 32 * 2**20, "some of it is in the buffers of the sockets"
 
 
-async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
+async def test_compressed_response_is_not_decompressed() -> None:
     packed = gzip.compress(DOCUMENT[:-1] + b" " * 100_000_000 + b"}")
-    async with asyncio.timeout(PATIENCE_S), answering(whole(HEAD + b"Content-Encoding: gzip\r\n", packed)) as url:
+    async with asyncio.timeout(PATIENCE_S), answering(whole(packed, HEAD + b"Content-Encoding: gzip\r\n")) as url:
         with pytest.raises(IssuerUnreachable):
             await fetch_keys(url)
 
@@ -100,13 +100,13 @@ BAD: dict[str, Answer] = {
     "silent": trickling(b"", b""),
     "trickling body": trickling(CHUNKED, b"1\r\n \r\n"),
     "trickling head": trickling(HEAD, b"x-more: 1\r\n"),
-    **{f"body {body[:9]}": whole(HEAD, body) for body in (b"", b"null", b'"keys"', b"\xff\xfe", b"[" * 100_000)},
+    **{f"body {body[:9]}": whole(body) for body in (b"", b"null", b'"keys"', b"\xff\xfe", b"[" * 100_000)},
     **{f"line {line[:9]}": raw(line) for line in (b"", b"\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/9.9 999\r\n\r\n")},
 }
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-async def test_whatever_is_no_key_set_in_time_counts_as_none(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_or_slow_response_means_unreachable(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwt_auth, "_TIMEOUT_S", 0.3)
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerUnreachable):

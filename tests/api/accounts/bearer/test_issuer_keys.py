@@ -1,4 +1,4 @@
-"""How an issuer's keys are fetched, kept and renewed, also while it is out of reach."""
+"""Fetching and caching of an issuer's keys, also while it is unreachable."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import pytest
 from support.clock import Clock
 from support.issuer import KEY, KEYS, OTHER, TRUSTED, KeySetEndpoint, make_claims, refusal
 
-from serve_app.accounts.jwt_auth import (
-    KEYS_LIVE_S,
-    KEYS_REFRESH_S,
-    BearerTokens,
-    IssuerUnreachable,
-)
+from serve_app.accounts.jwt_auth import KEYS_LIVE_S, KEYS_REFRESH_S, BearerTokens, IssuerUnreachable
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 
 
-async def test_a_new_key_is_found_with_one_fetch(tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock) -> None:
+async def test_new_key_causes_one_fetch(tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock) -> None:
     for key in KEYS:
         assert await tokens.authenticate(key.sign(make_claims()))
     key_set.publish(KEY, OTHER)
@@ -30,7 +25,7 @@ async def test_a_new_key_is_found_with_one_fetch(tokens: BearerTokens, key_set: 
     assert key_set.fetches == 2
 
 
-async def test_unknown_keys_cause_a_fetch_a_minute_at_most(
+async def test_unknown_keys_cause_one_fetch_a_minute(
     tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
     await tokens.authenticate(KEY.sign(make_claims()))
@@ -41,7 +36,7 @@ async def test_unknown_keys_cause_a_fetch_a_minute_at_most(
         clock.now += KEYS_REFRESH_S + 1
 
 
-async def test_known_keys_are_good_while_the_issuer_is_away(
+async def test_known_keys_stay_valid_while_the_issuer_is_unreachable(
     tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
     token = KEY.sign(make_claims())
@@ -59,7 +54,7 @@ async def test_known_keys_are_good_while_the_issuer_is_away(
     assert "does not publish" in await refusal(tokens, token)
 
 
-async def test_without_any_keys_the_issuer_is_out_of_reach_until_it_is_back(
+async def test_failed_first_fetch_is_repeated_later(
     tokens: BearerTokens, key_set: KeySetEndpoint, clock: Clock
 ) -> None:
     token = KEY.sign(make_claims())
@@ -73,7 +68,7 @@ async def test_without_any_keys_the_issuer_is_out_of_reach_until_it_is_back(
 
 
 @pytest.mark.parametrize("away", [False, True])
-async def test_tokens_that_come_together_share_a_fetch_also_in_vain(
+async def test_parallel_tokens_share_a_fetch(
     projects: ProjectStore, organizations: OrganizationStore, clock: Clock, away: bool
 ) -> None:
     fetches = 0
@@ -82,7 +77,7 @@ async def test_tokens_that_come_together_share_a_fetch_also_in_vain(
         nonlocal fetches
         fetches += 1
         await asyncio.sleep(0)
-        clock.now += 5.5  # as long as a fetch may take, and a little longer
+        clock.now += 5.5  # longer than a fetch may take
         if away:
             raise IssuerUnreachable
         return {"keys": [KEY.public_jwk()]}
@@ -94,7 +89,7 @@ async def test_tokens_that_come_together_share_a_fetch_also_in_vain(
     assert fetches == 1
 
 
-async def test_known_keys_do_not_wait_for_a_fetch_that_an_unknown_one_caused(
+async def test_known_keys_do_not_wait_for_a_fetch(
     projects: ProjectStore, organizations: OrganizationStore, clock: Clock
 ) -> None:
     fetching, answer = asyncio.Event(), asyncio.Event()
@@ -121,7 +116,7 @@ async def test_known_keys_do_not_wait_for_a_fetch_that_an_unknown_one_caused(
 
 
 @pytest.mark.parametrize("document", [{}, {"keys": []}, {"keys": {}}, {"keys": 5}, {"keys": ["a", 5, {}]}], ids=str)
-async def test_what_is_no_key_set_counts_as_out_of_reach(
+async def test_invalid_key_set_means_unreachable(
     tokens: BearerTokens, key_set: KeySetEndpoint, document: dict[str, Any]
 ) -> None:
     key_set.document = document

@@ -1,4 +1,4 @@
-"""Which bearer tokens are believed by their claims, and whom they make."""
+"""Valid and invalid claims of bearer tokens, and the callers that they make."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from serve_app.accounts.roles import MEMBER_ROLES, Role
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.algorithm)
-async def test_a_token_that_a_published_key_signed_is_accepted(
+async def test_token_of_a_published_key_makes_a_caller(
     tokens: BearerTokens, organizations: OrganizationStore, key: SigningKey
 ) -> None:
     await organizations.approve("acme", "gen-2-pro", 5, "test")
@@ -38,35 +38,29 @@ async def test_a_token_that_a_published_key_signed_is_accepted(
     assert "ada" in caller.id
 
 
-async def test_a_slash_at_the_end_of_an_issuer(
+async def test_trailing_slash_of_an_issuer_does_not_count(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
-    for configured, claimed in ((ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (f"{ISSUER}/", f"{ISSUER}/")):
+    for configured, claimed in ((ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER)):
         tokens = BearerTokens([make_issuer(configured)], key_set, projects, organizations)
         assert (await tokens.authenticate(KEY.sign(make_claims(iss=claimed)))).project.id == "shop"
 
 
-async def test_a_member_is_found_in_any_case(tokens: BearerTokens, organizations: OrganizationStore) -> None:
-    await organizations.set_member("acme", "Ada@Example.com", Role.VIEWER, "test")
-    token = KEY.sign(make_claims(role=None, sub="ada@EXAMPLE.com"))
-    assert (await tokens.authenticate(token)).role is Role.VIEWER
-
-
-async def test_the_role_is_that_of_the_claim_else_of_the_membership(
-    tokens: BearerTokens, organizations: OrganizationStore
-) -> None:
+async def test_role_is_the_claim_or_that_of_the_member(tokens: BearerTokens, organizations: OrganizationStore) -> None:
     token = KEY.sign(make_claims(role=None))
     await organizations.set_member("rival", "ada", Role.ADMINISTRATOR, "test")
     assert await refusal(tokens, token) == "it has no claim role, and its subject is no member"
-    await organizations.set_member("acme", "ada", Role.BILLING_MANAGER, "test")
-    assert (await tokens.authenticate(token)).role is Role.BILLING_MANAGER
+    await organizations.set_member("acme", "Ada", Role.BILLING_MANAGER, "test")
+    for subject in ("ada", "ADA"):
+        caller = await tokens.authenticate(KEY.sign(make_claims(role=None, sub=subject)))
+        assert caller.role is Role.BILLING_MANAGER
     for role in MEMBER_ROLES:
         assert (await tokens.authenticate(KEY.sign(make_claims(role=role.value)))).role is role
     await organizations.remove_member("acme", "ada", "test")
     assert "no member" in await refusal(tokens, token)
 
 
-async def test_an_issuer_may_have_other_names_for_its_claims(
+async def test_issuer_may_rename_the_claims(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
     issuer = make_issuer(project_claim="https://x.test/team", role_claim="groups")
@@ -76,7 +70,7 @@ async def test_an_issuer_may_have_other_names_for_its_claims(
     assert "https://x.test/team" in await refusal(tokens, KEY.sign(make_claims(groups="viewer")))
 
 
-async def test_one_issuer_does_not_speak_for_another(
+async def test_issuer_signs_for_its_own_organization_only(
     key_set: KeySetEndpoint, projects: ProjectStore, organizations: OrganizationStore
 ) -> None:
     theirs = KeySetEndpoint()
@@ -94,11 +88,9 @@ async def test_one_issuer_does_not_speak_for_another(
     assert "no project" in await refusal(tokens, OTHER.sign(make_claims(iss="https://rival.test")))
 
 
-NO_TOKENS = [
+MALFORMED = [
     "",
-    "nonsense",
     "a.b.c",
-    "gen_aPrettyOrdinaryKey",
     "tok\u00e9n.\u00e9.\u00e9",
     *(
         ".".join(map(segment, (head, claims, b"x")))
@@ -113,8 +105,8 @@ NO_TOKENS = [
 ]
 
 
-async def test_what_is_no_token(tokens: BearerTokens, key_set: KeySetEndpoint) -> None:
-    for token in NO_TOKENS:
+async def test_malformed_token_is_refused_without_a_fetch(tokens: BearerTokens, key_set: KeySetEndpoint) -> None:
+    for token in MALFORMED:
         assert await refusal(tokens, token) in ("not a JWT", "its issuer is not known here"), token[:40]
     assert key_set.fetches == 0
 
@@ -140,13 +132,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED, ids=str)
-async def test_a_well_signed_token_with_wrong_claims(
-    tokens: BearerTokens, changes: dict[str, Any], reason: str
-) -> None:
+async def test_token_with_wrong_claims_is_refused(tokens: BearerTokens, changes: dict[str, Any], reason: str) -> None:
     assert await refusal(tokens, KEY.sign(make_claims(**changes))) == reason
 
 
-async def test_clocks_may_differ_by_the_skew_and_no_more(tokens: BearerTokens) -> None:
+async def test_clocks_may_differ_by_the_configured_skew(tokens: BearerTokens) -> None:
     for claim, near_s, far_s, reason in (
         ("exp", -30, -61, "it has expired"),
         ("nbf", 30, 120, "it is not valid yet"),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 from support.crash_injection import CrashInjector, Killed
-from support.http_service import make_settings
+from support.http_service import make_settings, replace_services
 from support.images import image_file, to_base64
 from support.stalled_redis import STALE_AFTER_S, StalledRedis
 
@@ -21,6 +21,9 @@ from serve_app.api import services
 from serve_app.api.app import create_app
 from serve_app.api.errors import OUTCOME_UNKNOWN, STORE_UNREACHABLE
 from serve_app.config import catalog
+from serve_app.inputs.fetch import FetchLimiter
+from serve_app.inputs.inputs import Inputs
+from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks import store as task_store
 from serve_app.tasks.task import Task
 
@@ -46,7 +49,7 @@ class Scene:
     """The app over a new store."""
 
     app: FastAPI
-    secret: str = ""
+    secret: str
 
     @property
     def services(self) -> services.Services:
@@ -84,26 +87,31 @@ class Scene:
 
 
 class SceneFactory:
-    """Opens scenes with the services of new processes; they share the routes, which take long to build."""
+    """Opens scenes with the services of new processes. They share what takes long to start: routes and decoders."""
 
     def __init__(self, redis_url: str, prefix: str, repository: Path, folder: Path) -> None:
         self.redis_url, self.prefix, self.repository, self.folder = redis_url, prefix, repository, folder
         settings = make_settings(folder, redis_url, prefix, repository)
         self.catalog = catalog.load(settings)
         self.app = create_app(settings, self.catalog)
+        self.inputs = Inputs(UrlGuard([]), decoders=1, limiter=FetchLimiter.from_settings(settings.network))
 
     @asynccontextmanager
     async def open(self, name: object) -> AsyncIterator[Scene]:
         settings = make_settings(self.folder / str(name), self.redis_url, f"{self.prefix}{name}:", self.repository)
-        async with services.open_services(settings, self.catalog) as self.app.state.services:
-            scene = Scene(self.app)
-            _, scene.secret = await scene.services.accounts.keys.create("test")
-            yield scene
+        async with services.open_services(settings, self.catalog) as opened:
+            self.app.state.services = opened
+            submission = replace(opened.inputs.submission, inputs=self.inputs)
+            replace_services(self.app, "inputs", submission=submission)
+            _, secret = await opened.accounts.keys.create("test")
+            yield Scene(self.app, secret)
 
 
 @pytest.fixture
-def scenes(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> SceneFactory:
-    return SceneFactory(redis_url, prefix, repository, tmp_path)
+def scenes(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> Iterator[SceneFactory]:
+    scenes = SceneFactory(redis_url, prefix, repository, tmp_path)
+    yield scenes
+    scenes.inputs.close()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

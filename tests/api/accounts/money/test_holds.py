@@ -1,22 +1,25 @@
-"""Credits are held in the step that accepts a task, and settled or given back, once, in the step that ends it.
-
-What any sequence of steps does to balances and windows is checked in `test_money_machine.py`.
-"""
+"""Holds, settlements and spending windows of tasks. `test_money_machine.py` checks any sequence of steps."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+import json
+from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from support.ledger import FUNDS, assert_books_balance, complete, limit, priced_task, submit
+from support.promises import promise
 from support.redis_dump import dump_keys
 from support.tasks import QUEUE, get_task, lease_one, make_due
 
+import serve_app.tasks
 from serve_app.accounts.credits import Balance, CreditStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.windows import WINDOWS, compute_windows, day_number, midnight
+from serve_app.storage.scripts import PRELUDE, concat_scripts
 from serve_app.tasks import store as task_store
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import (
@@ -34,9 +37,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 
 
-async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(
-    store: TaskStore, credits: CreditStore
-) -> None:
+async def test_large_amounts_are_exact(store: TaskStore, credits: CreditStore) -> None:
     much = 10**15 - 1
     await credits.grant("rich", "first", much, by="test")
     await submit(store, 10**15 - 1, organization="rich")
@@ -71,7 +72,7 @@ RATE_LIMITS = Limits(requests_per_s=0.001, burst=2, max_active=1000)
         (IdempotencyMismatch, RATE_LIMITS, {"price": 1, "idempotency_key": "once", "body_hash": "another"}),
     ],
 )
-async def test_a_refused_submission_writes_nothing(
+async def test_refused_submission_writes_nothing(
     store: TaskStore,
     credits: CreditStore,
     projects: ProjectStore,
@@ -81,7 +82,7 @@ async def test_a_refused_submission_writes_nothing(
 ) -> None:
     if kind is SpendingLimitReached:
         await limit(projects, "month", 5099)
-    # The first submission, with a pace so slow that its traces last: a refusal must not touch them either.
+    # With a slow rate the traces of the first submission last, and refusals must not touch them.
     slow = TaskStore(store.redis, store.prefix, Limits(requests_per_s=0.001))
     await submit(slow, 100, key_id="k", idempotency_key="once", body_hash="b")
     before = await dump_keys(store.redis, store.prefix)
@@ -92,17 +93,17 @@ async def test_a_refused_submission_writes_nothing(
             await precheck(refusing, priced_task(**task))
         with pytest.raises(kind) as refused:
             await refusing.submit(priced_task(**task))
-        if kind is not RateLimited:  # what tells of a wait is another after each millisecond
+        if kind is not RateLimited:  # its wait changes every millisecond
             assert by_precheck.value.args == refused.value.args
     assert await dump_keys(store.redis, store.prefix) == before
 
 
-async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: TaskStore, credits: CreditStore) -> None:
+async def test_precheck_claims_the_key_and_returns_earlier_replies(store: TaskStore, credits: CreditStore) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
     before = await dump_keys(store.redis, store.prefix)
     assert await precheck(store, task) is None
     after = await dump_keys(store.redis, store.prefix)
-    after.pop(f"{store.prefix}memory", None)  # a reading of the server, for a second
+    after.pop(f"{store.prefix}memory", None)  # a cached reading of the server's memory
     assert [key for key in after if key not in before] == [
         key for key in after if key.startswith(f"{store.prefix}idempotency:")
     ]
@@ -111,7 +112,7 @@ async def test_precheck_keeps_the_key_alone_and_knows_earlier_replies(store: Tas
     assert await precheck(store, again) == (await store.submit(again)).reply == task.reply
 
 
-async def test_precheck_that_comes_too_late_keeps_no_key(
+async def test_expired_precheck_claims_no_key(
     store: TaskStore, credits: CreditStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
@@ -122,7 +123,7 @@ async def test_precheck_that_comes_too_late_keeps_no_key(
     assert await precheck(store, priced_task(FUNDS, idempotency_key="once", body_hash="b")) is None
 
 
-async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, projects: ProjectStore) -> None:
+async def test_spending_limit_is_checked_before_credits(store: TaskStore, projects: ProjectStore) -> None:
     await limit(projects, "day", 100)
     with pytest.raises(SpendingLimitReached):
         await store.submit(priced_task(101))
@@ -130,7 +131,7 @@ async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, proje
         await store.submit(priced_task(100))
 
 
-async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: CreditStore) -> None:
+async def test_ledger_has_holds_and_returns(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     await complete(store, Status.CONTENT_MODERATED, cost=400)
     assert (await get_task(store, task.id)).cost is None
@@ -139,7 +140,8 @@ async def test_the_ledger_tells_of_holds_and_returns(store: TaskStore, credits: 
     assert entries[0].about["task"] == task.id
 
 
-async def test_every_end_at_once_settles_once(store: TaskStore, credits: CreditStore) -> None:
+@promise("Decided: money, accounts", "Each settles exactly once.")
+async def test_parallel_ends_settle_once(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     lease = await lease_one(store)
     await make_due(store, f"deadlines:{QUEUE}")
@@ -156,17 +158,17 @@ async def test_every_end_at_once_settles_once(store: TaskStore, credits: CreditS
 
 
 async def read_counters(store: TaskStore) -> dict[str, int]:
-    """Every window of the project that is kept, by the rest of its key."""
+    """Returns the stored windows of the project."""
     start = f"{store.prefix}spent:p:"
     counters = {name: await store.redis.get(name) async for name in store.redis.scan_iter(f"{start}*", count=10_000)}
     return {name.removeprefix(start): int(amount or 0) for name, amount in counters.items()}
 
 
-async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: TaskStore, credits: CreditStore) -> None:
+async def test_return_frees_the_windows_of_the_submission(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     now = await read_counters(store)
     assert list(now.values()) == [900, 900, 900]
-    # Another day, week and month, none of them forgotten yet.
+    # Another day, week and month, which are still stored.
     submission = (await credits.spending("p"))[0].since - timedelta(days=35)
     noon = round(midnight(submission).timestamp() + 43_200) * 1000
     await store.redis.hset(f"{store.prefix}task:{task.id}", "created", noon)  # type: ignore[misc]
@@ -177,9 +179,7 @@ async def test_a_return_frees_the_windows_that_the_submission_lay_in(store: Task
     assert await read_counters(store) == now | dict.fromkeys(then, 100)
 
 
-async def test_windows_are_kept_until_some_time_after_their_end_and_a_forgotten_one_gets_no_return(
-    store: TaskStore, credits: CreditStore
-) -> None:
+async def test_windows_expire_after_their_end_and_get_no_return(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
     names = await read_counters(store)
     assert {name.partition(":")[0] for name in names} == set(WINDOWS)
@@ -191,3 +191,36 @@ async def test_windows_are_kept_until_some_time_after_their_end_and_a_forgotten_
     await store.cancel(task.id, "p")
     assert await read_counters(store) == {}
     assert (await assert_books_balance(credits)).balance == FUNDS
+
+
+MONEY_SCRIPT = Path(serve_app.tasks.__file__).with_name("money.lua")
+WINDOWS_SCRIPT = """
+local out = {}
+for n, ms in ipairs(cjson.decode(ARGV[3])) do out[n] = compute_windows(ms) end
+return cjson.encode(out)
+"""
+DAY_MS = 86_400_000
+
+
+async def windows_in_lua(redis: Redis, times_ms: list[int]) -> list[list[list[Any]]]:
+    text = concat_scripts(PRELUDE, MONEY_SCRIPT) + WINDOWS_SCRIPT
+    return json.loads(await redis.eval(text, 0, "unused:", "model", json.dumps(times_ms)))  # type: ignore[misc]
+
+
+def expected_windows(day: date) -> list[list[Any]]:
+    return [
+        [name, day_number(first), day_number(following)] for name, (first, following) in compute_windows(day).items()
+    ]
+
+
+async def test_windows_in_lua_and_python_are_equal(redis: Redis) -> None:
+    years = [date(year, 1, 1) for year in (1970, 1972, 2000, 2025, 2028, 2100, 2400)]
+    firsts = [date(year, month, 1) for year in range(1970, 2171) for month in range(1, 13)]
+    days = [year + timedelta(days=n) for year in years for n in range(367)]
+    days += firsts + [first - timedelta(days=1) for first in firsts[1:]]
+    # 997 is a prime: the sweep meets every weekday and every part of a month.
+    days += [date(1970, 1, 1) + timedelta(days=n) for n in range(0, 2_900_000, 997)]
+    for within in (0, DAY_MS - 1):
+        results = await windows_in_lua(redis, [day_number(day) * DAY_MS + within for day in days])
+        for day, windows in zip(days, results, strict=True):
+            assert windows == expected_windows(day), (day, within)

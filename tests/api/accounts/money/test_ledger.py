@@ -1,4 +1,4 @@
-"""Grants are made once; the ledger and the report of usage tell where credits went."""
+"""Grants, the ledger, and the report of usage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 
-async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
+async def test_grant_id_counts_once_for_an_organization(redis: Redis, prefix: str) -> None:
     credits = CreditStore(redis, prefix)
     assert await credits.grant("acme", "order-1", 500, by="someone", note="welcome") == (500, True)
     assert await credits.grant("acme", "order-1", 500, by="someone") == (500, False)
@@ -29,7 +29,7 @@ async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
     assert entries[-1].about == {"grant": "order-1", "by": "someone", "note": "welcome"}
 
 
-async def test_a_refused_grant_writes_nothing(credits: CreditStore, redis: Redis, prefix: str) -> None:
+async def test_refused_grant_writes_nothing(credits: CreditStore, redis: Redis, prefix: str) -> None:
     before = await dump_keys(redis, prefix)
     with pytest.raises(InsufficientBalance) as refused:
         await credits.grant("acme", "back", -FUNDS - 1, by="test")
@@ -38,7 +38,7 @@ async def test_a_refused_grant_writes_nothing(credits: CreditStore, redis: Redis
     assert await dump_keys(redis, prefix) == before
 
 
-async def test_the_ledger_is_read_in_pages_newest_first(redis: Redis, prefix: str) -> None:
+async def test_ledger_has_pages_newest_first(redis: Redis, prefix: str) -> None:
     credits = CreditStore(redis, prefix)
     for n in (1, 2, 3):
         await credits.grant("acme", f"order-{n}", n, by="test")
@@ -50,13 +50,13 @@ async def test_the_ledger_is_read_in_pages_newest_first(redis: Redis, prefix: st
 
 
 async def usage_day(store: TaskStore) -> date:
-    """The latest day that has usage."""
+    """Returns the latest day that has usage."""
     start = f"{store.prefix}usage:acme:"
     days = [int(name.removeprefix(start)) async for name in store.redis.scan_iter(f"{start}*", count=10_000)]
     return date(1970, 1, 1) + timedelta(days=max(days))
 
 
-async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credits: CreditStore) -> None:
+async def test_usage_is_counted_by_day_project_and_endpoint(store: TaskStore, credits: CreditStore) -> None:
     for project, endpoint, price, cost in (
         ("p", "gen-a", 500, 400),
         ("p", "gen-a", 300, None),
@@ -70,7 +70,7 @@ async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credi
     await complete(store, Status.ERROR)
     await submit(store, 1, project="q", endpoint="gen-b")
 
-    # As if all that had been the day before.
+    # Move the usage to the day before.
     day = await usage_day(store)
     yesterday = day - timedelta(days=1)
     base = f"{store.prefix}usage:acme:"
@@ -95,7 +95,7 @@ async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credi
     assert (await assert_books_balance(credits)).spent == sum(row.cost for row in before + today)
 
 
-async def test_days_of_usage_go_by_themselves(credits: CreditStore, store: TaskStore) -> None:
+async def test_days_of_usage_expire(credits: CreditStore, store: TaskStore) -> None:
     await submit(store, 3)
     await complete(store, cost=2)
     [usage] = [key async for key in store.redis.scan_iter(f"{store.prefix}usage:acme:*")]

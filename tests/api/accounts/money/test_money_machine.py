@@ -1,4 +1,4 @@
-"""Any sequence of steps, repeated or not, keeps the books: a model in Python keeps them, too."""
+"""Any sequence of steps, repeated or not, keeps the books as a model in Python does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROJECTS = {project.id: project for project in (Project("a1", "a"), Project("a2"
 ORGANIZATIONS = ("a", "b")
 PRICES = st.sampled_from((150, 400, 0, 1, 1000))
 COSTS = st.sampled_from((None, 0, 100, 5000))
-"""Also more than anything's price."""
+"""Costs, some of them above every price."""
 OUTCOMES = st.sampled_from(
     (Status.READY, Status.READY, Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED)
 )
@@ -38,19 +38,19 @@ TIMES = st.integers(1, 2)
 
 @dataclass
 class Job:
-    """What the model knows of a task."""
+    """A task in the model."""
 
     new: NewTask
     day: date
     attempt: int = 0
     leased: bool = False
     started: bool = False
-    """A worker has, with the present attempt."""
+    """True once a worker has started the current attempt."""
     cancelled: bool = False
     crashes: int = 0
     losses: int = 0
     status: Status | None = None
-    """Once it ended."""
+    """Terminal status; None before the end."""
     cost: int = 0
     published_by: int | None = None
 
@@ -81,7 +81,7 @@ class Job:
 
 @dataclass
 class Books:
-    """The model: everything follows from the grants and from what became of each task."""
+    """The model: everything follows from the grants and the ends of tasks."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     grants: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in ORGANIZATIONS})
@@ -127,7 +127,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             return jobs[pick % len(jobs)]
 
         def any_lease(self, pick: int) -> Lease:
-            """Half of the time one that is held still; of all there ever were, most are stale."""
+            """Returns a valid lease half of the time. Of all leases, most are stale."""
             valid = [lease for lease in self.leases if self.books.jobs[lease.id].holds(lease)]
             leases = valid if valid and pick % 2 == 0 else self.leases
             return leases[pick // 2 % len(leases)]
@@ -189,7 +189,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @precondition(lambda self: self.books.jobs)
         @rule(pick=PICK, new_id=st.booleans())
         def submit_again(self, pick: int, new_id: bool) -> None:
-            """The client's library repeats the call, or the client its request."""
+            """Repeats a call, or with a new id a request."""
             job = self.pick_job(pick)
             task = replace(job.new, id=next(self.new_ids)) if new_id else job.new
             accepted = self.do(self.store.submit(task))
