@@ -6,8 +6,8 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -39,12 +39,8 @@ async def connect(service: Service, **options: Any) -> AsyncIterator[McpClient]:
         yield mcp
 
 
-def with_key(service: Service, client: Client, check: Callable[[McpClient], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with connect(service, headers={"authorization": f"Bearer {client.secret}"}) as mcp:
-            await check(mcp)
-
-    asyncio.run(run())
+def connect_with_key(service: Service, client: Client) -> AbstractAsyncContextManager[McpClient]:
+    return connect(service, headers={"authorization": f"Bearer {client.secret}"})
 
 
 def read_content(result: CallToolResult) -> Any:
@@ -52,7 +48,11 @@ def read_content(result: CallToolResult) -> Any:
     return first.text if result.is_error else json.loads(first.text)
 
 
-async def finish_task(service: Service, client: Client, data: bytes = IMAGE) -> str:
+async def call(mcp: McpClient, tool: str, **arguments: Any) -> Any:
+    return read_content(await mcp.call_tool(tool, arguments))
+
+
+async def finish_task(service: Service, client: Client) -> str:
     """Waits for a task of the project and finishes it. Returns its id."""
 
     def finish() -> str:
@@ -60,85 +60,85 @@ async def finish_task(service: Service, client: Client, data: bytes = IMAGE) -> 
             pass
         task_id = waiting[0]["id"]
         service.worker.advance(task_id, Status.GENERATING, progress=0.5)
-        service.worker.deliver(task_id, data)
+        service.worker.deliver(task_id, IMAGE)
         return task_id
 
     return await asyncio.to_thread(finish)
 
 
-def test_models_are_listed_with_prices_and_fields(service: Service, client: Client) -> None:
-    async def check(mcp: McpClient) -> None:
-        assert {tool.name for tool in (await mcp.list_tools()).tools} == {
-            "list_models", "generate", "edit", "wait", "fetch", "cancel",
-        }  # fmt: skip
-        listing = read_content(await mcp.call_tool("list_models", {}))
+async def test_models_are_listed_with_prices_and_fields(service: Service, client: Client) -> None:
+    async with connect_with_key(service, client) as mcp:
+        tools = {tool.name for tool in (await mcp.list_tools()).tools}
+        assert tools == {"list_models", "generate", "edit", "wait", "fetch", "cancel"}
+        listing = await call(mcp, "list_models")
         (klein,) = [model for model in listing["models"] if model["endpoint"] == "gen-3-image-klein"]
         assert klein["needs"] == ["prompt"]
         assert klein["credits"]["price"]["first"] > 0
         assert listing["credits"] > 0
-        one = read_content(await mcp.call_tool("list_models", {"endpoint": "gen-3-image-klein"}))
+        one = await call(mcp, "list_models", endpoint="gen-3-image-klein")
         assert "prompt" in one["schema"]["properties"]
 
-    with_key(service, client, check)
 
-
-def test_generate_reports_progress_and_returns_the_image(service: Service, client: Client) -> None:
+async def test_generate_reports_progress_and_returns_the_image(service: Service, client: Client) -> None:
     progress_events: list[tuple[float, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         progress_events.append((progress, message))
 
-    async def check(mcp: McpClient) -> None:
+    async with connect_with_key(service, client) as mcp:
         finished = asyncio.create_task(finish_task(service, client))
         result = await mcp.call_tool("generate", {"prompt": "a red star"}, progress_callback=on_progress)
         assert read_content(result)["id"] == await finished
-        (image,) = [each for each in result.content if isinstance(each, ImageContent)]
-        assert base64.b64decode(image.data) == IMAGE
-        (link,) = [each for each in result.content if isinstance(each, ResourceLink)]
-        assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == IMAGE
-        assert progress_events[-1] == (1.0, "Ready")
-
-    with_key(service, client, check)
+    (image,) = [each for each in result.content if isinstance(each, ImageContent)]
+    assert base64.b64decode(image.data) == IMAGE
+    (link,) = [each for each in result.content if isinstance(each, ResourceLink)]
+    assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == IMAGE
+    assert progress_events[-1] == (1.0, "Ready")
 
 
-def test_edit_takes_the_image_of_a_task(service: Service, client: Client) -> None:
-    async def check(mcp: McpClient) -> None:
-        first = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
+async def test_edit_takes_the_image_of_a_task(service: Service, client: Client) -> None:
+    async with connect_with_key(service, client) as mcp:
+        first = (await call(mcp, "generate", prompt="a red star", wait_s=0))["id"]
         assert await finish_task(service, client) == first
-        arguments = {"prompt": "make it blue", "images": [first], "wait_s": 0}
-        second = read_content(await mcp.call_tool("edit", arguments))["id"]
+        second = (await call(mcp, "edit", prompt="make it blue", images=[first], wait_s=0))["id"]
         job = await asyncio.to_thread(service.worker.job, second)
         assert len(job["references"]) == 1
-        arguments = {"prompt": "make it blue", "images": [second], "wait_s": 0}
-        assert read_content(await mcp.call_tool("edit", arguments)).endswith("has no image: it is Pending")
-
-    with_key(service, client, check)
+        unfinished = await call(mcp, "edit", prompt="make it blue", images=[second], wait_s=0)
+        assert unfinished.endswith("has no image: it is Pending")
 
 
-def test_tasks_are_waited_for_fetched_and_cancelled(service: Service, client: Client) -> None:
-    async def check(mcp: McpClient) -> None:
-        task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
+async def test_tasks_are_waited_for_fetched_and_cancelled(service: Service, client: Client) -> None:
+    async with connect_with_key(service, client) as mcp:
+        task = await call(mcp, "generate", prompt="a red star", wait_s=0)
         assert task["status"] == "Pending"
         finished = asyncio.create_task(finish_task(service, client))
-        assert read_content(await mcp.call_tool("wait", {"task_id": task["id"]}))["status"] == "Ready"
+        assert (await call(mcp, "wait", task_id=task["id"]))["status"] == "Ready"
         assert await finished == task["id"]
         fetched = await mcp.call_tool("fetch", {"task_id": task["id"]})
         assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
-        task = read_content(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
-        assert not (await mcp.call_tool("cancel", {"task_id": task})).is_error
-        assert read_content(await mcp.call_tool("wait", {"task_id": task})).startswith("Error: ")
-
-    with_key(service, client, check)
+        task = await call(mcp, "generate", prompt="a red star", wait_s=0)
+        assert not (await mcp.call_tool("cancel", {"task_id": task["id"]})).is_error
+        assert (await call(mcp, "wait", task_id=task["id"])).startswith("Error: ")
 
 
-def test_tool_errors_name_the_problem(service: Service, client: Client) -> None:
-    async def check(mcp: McpClient) -> None:
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models shows all"),
+    ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
+    ("generate", {}, "prompt: Field required"),
+    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint has special image fields"),
+    ("fetch", {"task_id": "none"}, "Task not found"),
+    ("cancel", {"task_id": "none"}, "there is no task none"),
+    ("paint", {}, "There is no tool paint"),
+    ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
+]
+
+
+async def test_tool_errors_name_the_problem(service: Service, client: Client) -> None:
+    async with connect_with_key(service, client) as mcp:
         for tool, arguments, wrong in WRONG:
             result = await mcp.call_tool(tool, arguments)
             assert result.is_error
             assert read_content(result).startswith(wrong)
-
-    with_key(service, client, check)
 
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -183,31 +183,15 @@ def test_response_has_an_accepted_content_type(
             assert "result" in json.loads(text)
 
 
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models shows all"),
-    ("generate", {"prompt": "a star", "options": {"seed": "x"}}, "HTTP 422: body.seed: "),
-    ("generate", {}, "prompt: Field required"),
-    ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint has special image fields"),
-    ("fetch", {"task_id": "none"}, "Task not found"),
-    ("cancel", {"task_id": "none"}, "there is no task none"),
-    ("paint", {}, "There is no tool paint"),
-    ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
-]
-
-
-def test_example_in_the_docs_makes_an_image(
+async def test_example_in_the_docs_makes_an_image(
     service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/accounts.md").read_text(), re.DOTALL)
     namespace: dict[str, Any] = {"__name__": "example"}
     exec(example, namespace)
-
-    async def run() -> None:
-        finished = asyncio.create_task(finish_task(service, client))
-        await namespace["main"](service.base_url, client.secret)
-        await finished
-
-    asyncio.run(run())
+    finished = asyncio.create_task(finish_task(service, client))
+    await namespace["main"](service.base_url, client.secret)
+    await finished
     assert capsys.readouterr().out == "['text', 'image', 'resource_link']\n"
 
 
@@ -239,7 +223,7 @@ class MemoryTokenStorage(TokenStorage):
         self.client = client_info
 
 
-def test_client_signs_in_with_oauth_and_makes_an_image(service: Service, client: Client) -> None:
+async def test_client_signs_in_with_oauth_and_makes_an_image(service: Service, client: Client) -> None:
     headers = {"sec-fetch-site": "same-origin"}
     redirects: list[AuthorizationCodeResult] = []
 
@@ -258,21 +242,18 @@ def test_client_signs_in_with_oauth_and_makes_an_image(service: Service, client:
     async def back() -> AuthorizationCodeResult:
         return redirects[-1]
 
-    async def run() -> None:
-        storage = MemoryTokenStorage()
-        signing_in = OAuthClientProvider(
-            server_url=f"{service.base_url}/mcp",
-            client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="Sketchpad"),
-            storage=storage,
-            redirect_handler=person,
-            callback_handler=back,
-        )
-        async with connect(service, auth=signing_in) as mcp:
-            finished = asyncio.create_task(finish_task(service, client))
-            result = await mcp.call_tool("generate", {"prompt": "a red star"})
-            assert read_content(result)["id"] == await finished
-        assert storage.tokens is not None
-        assert storage.tokens.scope == "developer"
-        assert len(redirects) == 1
-
-    asyncio.run(run())
+    storage = MemoryTokenStorage()
+    signing_in = OAuthClientProvider(
+        server_url=f"{service.base_url}/mcp",
+        client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="Sketchpad"),
+        storage=storage,
+        redirect_handler=person,
+        callback_handler=back,
+    )
+    async with connect(service, auth=signing_in) as mcp:
+        finished = asyncio.create_task(finish_task(service, client))
+        result = await mcp.call_tool("generate", {"prompt": "a red star"})
+        assert read_content(result)["id"] == await finished
+    assert storage.tokens is not None
+    assert storage.tokens.scope == "developer"
+    assert len(redirects) == 1
