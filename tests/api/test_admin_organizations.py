@@ -6,10 +6,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.http_client import Client, problems, refusal
+from support.http_client import Client, refusal
 from support.http_service import Service, running
 from support.promises import promise
 
@@ -51,12 +50,6 @@ def test_organization_id_is_unique(operator: Client, service: Service, name: str
             response = operator.post(PATH, json={"id": existing_id, "name": "second"})
         assert refusal(response, 409) == "There is an organization of that id"
     assert operator.get(f"{PATH}/{name}").json()["name"] == "first"
-
-
-@pytest.mark.parametrize(("body", "field"), [({"id": "a b"}, "id"), ({"id": "a", "name": "x" * 201}, "name")])
-def test_invalid_organization_is_refused(operator: Client, service: Service, body: dict[str, Any], field: str) -> None:
-    with service.assert_unchanged():
-        assert [loc for loc, _ in problems(operator.post(PATH, json=body))] == [["body", field]]
 
 
 MEMBERS = "/v1/admin/members"
@@ -101,13 +94,6 @@ def test_member_may_have_any_subject_of_a_token(granting: Client) -> None:
         assert granting.put(f"{MEMBERS}/{quoted}", json={"role": "viewer"}).json()["person"] == person
         assert list_members(granting) == {person: "viewer"}
         assert granting.delete(f"{MEMBERS}/{quoted}").status_code == 204
-
-
-@pytest.mark.parametrize("body", [{}, {"role": "operator"}, {"role": None}])
-def test_invalid_role_of_a_member_is_refused(administrator: Client, service: Service, body: dict[str, Any]) -> None:
-    with service.assert_unchanged():
-        response = administrator.put(f"{MEMBERS}/ann", json=body)
-        assert [loc for loc, _ in problems(response)] == [["body", "role"]]
 
 
 def test_number_of_members_is_limited_except_for_operators(issuer_service: Service, granting: Client) -> None:

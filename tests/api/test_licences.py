@@ -182,21 +182,6 @@ def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: 
     assert count_generations(billing_manager, since="2026-02-28", until="2026-02-28") == {}
 
 
-@pytest.mark.parametrize(
-    ("query", "loc"),
-    [
-        ({"since": "2026-03-02", "until": "2026-03-01"}, "until"),
-        ({"since": "2025-01-01", "until": "2026-03-01"}, "since"),
-        ({"since": "yesterday"}, "since"),
-        ({"until": "2026-02-30"}, "until"),
-    ],
-    ids=["order", "too many days", "no date", "no such day"],
-)
-def test_invalid_days_of_reports_are_refused(billing_manager: Client, query: dict[str, str], loc: str) -> None:
-    response = billing_manager.get(f"{LICENCES}/usage", params=query)
-    assert [where for where, _ in problems(response)] == [["query", loc]]
-
-
 @contextmanager
 def store_unreachable(service: Service, group: str, **factories: Callable[[Any], Any]) -> Iterator[None]:
     """Makes the store unreachable for some services of the app only."""

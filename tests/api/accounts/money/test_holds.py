@@ -131,15 +131,6 @@ async def test_spending_limit_is_checked_before_credits(store: TaskStore, projec
         await store.submit(priced_task(100))
 
 
-async def test_ledger_has_holds_and_returns(store: TaskStore, credits: CreditStore) -> None:
-    task = await submit(store, 900)
-    await complete(store, Status.CONTENT_MODERATED, cost=400)
-    assert (await get_task(store, task.id)).cost is None
-    entries, _ = await credits.ledger("acme", 10)
-    assert [(entry.kind, entry.amount) for entry in entries] == [("return", 900), ("hold", -900), ("grant", FUNDS)]
-    assert entries[0].about["task"] == task.id
-
-
 @promise("Decided: money, accounts", "Each settles exactly once.")
 async def test_parallel_ends_settle_once(store: TaskStore, credits: CreditStore) -> None:
     task = await submit(store, 900)
