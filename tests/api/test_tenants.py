@@ -74,17 +74,28 @@ LISTS = [
 
 
 @pytest.fixture(scope="module")
-def clients(service: Service) -> Iterator[Mapping[str, Client]]:
-    """Three administrators: the owner of some of everything, one of another project, one of another organization."""
+def tenants(service: Service) -> Iterator[Mapping[str, Client]]:
+    """Administrators: the owner of some of everything, one of another project, one of another organization."""
     with ExitStack() as stack:
 
         def new_client(organization: str) -> Client:
             return stack.enter_context(service.client(role=Role.ADMINISTRATOR, organization=organization))
 
         first, second = (service.worker.new_organization(credits=100) for _ in range(2))
-        clients = {"owner": new_client(first), "neighbour": new_client(first), "stranger": new_client(second)}
-        furnish(service, clients["owner"])
-        yield clients
+        tenants = {"owner": new_client(first), "neighbour": new_client(first), "stranger": new_client(second)}
+        furnish(service, tenants["owner"])
+        yield tenants
+
+
+@pytest.fixture
+def owner(tenants: Mapping[str, Client]) -> Client:
+    return tenants["owner"]
+
+
+@pytest.fixture
+def names(owner: Client) -> Mapping[str, str]:
+    """The names of what the owner has, and a new one."""
+    return get_names(owner)
 
 
 def furnish(service: Service, client: Client) -> None:
@@ -94,26 +105,6 @@ def furnish(service: Service, client: Client) -> None:
     worker.deliver(client.create_task(), image_file(form="JPEG"))
     client.create_task()
     worker.new_finetune(client.project)
-
-
-@pytest.fixture
-def owner(clients: Mapping[str, Client]) -> Client:
-    return clients["owner"]
-
-
-@pytest.fixture
-def neighbour(clients: Mapping[str, Client]) -> Client:
-    return clients["neighbour"]
-
-
-@pytest.fixture
-def stranger(clients: Mapping[str, Client]) -> Client:
-    return clients["stranger"]
-
-
-@pytest.fixture(params=["stranger", "neighbour"])
-def outsider(request: pytest.FixtureRequest, clients: Mapping[str, Client]) -> Client:
-    return clients[request.param]
 
 
 def get_names(client: Client) -> dict[str, str]:
@@ -146,12 +137,11 @@ def make_id(value: object) -> str | None:
 
 @pytest.mark.parametrize(("request_", "detail"), NAMING_ANOTHER, ids=make_id)
 def test_foreign_organization_looks_like_a_missing_one(
-    owner: Client, stranger: Client, service: Service, request_: Request, detail: str
+    tenants: Mapping[str, Client], names: Mapping[str, str], service: Service, request_: Request, detail: str
 ) -> None:
-    names = get_names(owner)
     with service.assert_unchanged():
         for each in (names, dict.fromkeys(names, "none")):
-            assert refusal(ask(stranger, request_, each), 404) == detail
+            assert refusal(ask(tenants["stranger"], request_, each), 404) == detail
 
 
 def test_operator_may_name_any_organization(administrator: Client, operator: Client, service: Service) -> None:
@@ -178,21 +168,23 @@ def test_operator_creates_resources_in_a_named_organization(administrator: Clien
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_lists_show_nothing_of_another_organization(owner: Client, stranger: Client, path: str) -> None:
-    names = get_names(owner).values()
-    assert any(name in owner.get(path).text for name in names)
-    text = stranger.get(path).text
-    assert [name for name in names if name in text] == []
+def test_lists_show_nothing_of_another_organization(
+    tenants: Mapping[str, Client], names: Mapping[str, str], path: str
+) -> None:
+    own, foreign = (tenants[name].get(path).text for name in ("owner", "stranger"))
+    assert any(name in own for name in names.values())
+    assert [name for name in names.values() if name in foreign] == []
 
 
 @pytest.mark.parametrize("path", ["/v1/tasks", "/v1/my_finetunes", "/v1/admin/keys"])
-def test_lists_of_a_project_show_nothing_of_its_neighbour(owner: Client, neighbour: Client, path: str) -> None:
-    text = neighbour.get(path).text
-    names = get_names(owner)
+def test_lists_of_a_project_show_nothing_of_its_neighbour(
+    tenants: Mapping[str, Client], names: Mapping[str, str], path: str
+) -> None:
+    text = tenants["neighbour"].get(path).text
     assert [name for name in ("project", "key", "task", "finetune") if names[name] in text] == []
 
 
-@promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
+@pytest.mark.parametrize("outsider", ["stranger", "neighbour"])
 @pytest.mark.parametrize(
     ("request_", "status", "detail"),
     [
@@ -204,12 +196,17 @@ def test_lists_of_a_project_show_nothing_of_its_neighbour(owner: Client, neighbo
     ids=make_id,
 )
 def test_foreign_task_or_model_looks_like_a_missing_one(
-    owner: Client, outsider: Client, service: Service, request_: Request, status: int, detail: str
+    tenants: Mapping[str, Client],
+    names: Mapping[str, str],
+    service: Service,
+    request_: Request,
+    status: int,
+    detail: str,
+    outsider: str,
 ) -> None:
-    names = get_names(owner)
     with service.assert_unchanged():
         for each in (names, dict.fromkeys(names, "none")):
-            assert refusal(ask(outsider, request_, each), status) == detail
+            assert refusal(ask(tenants[outsider], request_, each), status) == detail
 
 
 @promise("Authentication", "Keys are scoped to a project.")
@@ -223,7 +220,8 @@ def test_idempotency_keys_belong_to_a_project(client: Client, other_client: Clie
     assert other_client.submit(steps=4).json() == second.json()
 
 
-def test_administrator_sees_tasks_of_other_projects_concealed(owner: Client, neighbour: Client) -> None:
+def test_administrator_sees_tasks_of_other_projects_concealed(tenants: Mapping[str, Client], owner: Client) -> None:
+    neighbour = tenants["neighbour"]
     path = f"/v1/admin/projects/{owner.project}"
     assert neighbour.get(path).json() == owner.get(path).json()
     query = {"project": owner.project, "limit": "1"}
@@ -252,8 +250,10 @@ READING: list[Request] = [
 
 
 @pytest.mark.parametrize("role", MEMBER_ROLES)
-def test_no_response_has_the_id_of_a_neighbours_task(owner: Client, service: Service, role: Role) -> None:
-    names, ids = get_names(owner), [row["id"] for row in owner.get("/v1/tasks").json()["tasks"]]
+def test_no_response_has_the_id_of_a_neighbours_task(
+    owner: Client, names: Mapping[str, str], service: Service, role: Role
+) -> None:
+    ids = [row["id"] for row in owner.get("/v1/tasks").json()["tasks"]]
     with service.client(role=role, organization=owner.organization) as client:
         responses = [ask(client, request, names) for request in READING]
     readable = [response.text for response in responses if response.status_code == 200]
@@ -294,9 +294,8 @@ def strangers(service: Service) -> Iterator[Mapping[Role, Client]]:
     "request_", [*NAMING_A_PERSON_OR_TASK, *(request for request, _ in NAMING_ANOTHER)], ids=make_id
 )
 def test_no_role_reads_or_changes_another_organization(
-    owner: Client, strangers: Mapping[Role, Client], service: Service, request_: Request
+    names: Mapping[str, str], strangers: Mapping[Role, Client], service: Service, request_: Request
 ) -> None:
-    names = get_names(owner)
     for role, stranger in strangers.items():
         with service.assert_unchanged():
             response = ask(stranger, request_, names)
