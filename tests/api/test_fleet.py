@@ -60,11 +60,13 @@ INCIDENT: Final = {"accepted": 60, "Ready": 10, "Error": 40, "cancelled": 5, "Co
 """Waits of a minute: `1.1 ** 116` ms."""
 
 
-def test_fleet_shows_an_incident_in_its_windows_only(idle_service: Service) -> None:
+def test_fleet_shows_an_incident_in_its_windows_only(start_service: StartService) -> None:
     async def replicas() -> dict[str, ReplicaCounts]:
         return {name: ReplicaCounts({"RUNNING": 2}, target=3, bounds=(1, 4), fault=ModelFault("gone", ""))}
 
-    name, store = "flux1-dev", idle_service.worker.tasks
+    service, name = start_service(), "flux1-dev"
+    replace_services(service.app, replicas=replicas)
+    store = service.worker.tasks
 
     async def write() -> None:
         minute = int(await store.reads.now() // 60)
@@ -72,11 +74,9 @@ def test_fleet_shows_an_incident_in_its_windows_only(idle_service: Service) -> N
             await store.redis.hset(f"{store.prefix}recent:{name}:m:{minute - ago}", mapping=counts)  # type: ignore[misc]
         await store.report(name, {LOADS: 2, LOAD_S: 30}, {})
 
-    services = replace_services(idle_service.app, replicas=replicas)
-    with idle_service.client(role=Role.OPERATOR) as operator:
-        idle_service.worker.run(write())
+    with service.client(role=Role.OPERATOR) as operator:
+        service.worker.run(write())
         model = get_queue(operator, name)
-    idle_service.app.state.services = services
     recent, hour = model["windows"]["5m"], model["windows"]["1h"]
     assert model["fault"] == "gone"
     assert (recent["ready"], recent["failed"], recent["error_rate"], recent["busy"]) == (3, 0, 0, 0)
