@@ -149,7 +149,7 @@ def test_expired_and_revoked_keys_are_invalid(developer: Client, service: Servic
         (Role.OPERATOR, Role.OPERATOR, True),
     ],
 )
-def test_nobody_creates_or_revokes_keys_of_higher_roles(
+def test_keys_of_higher_roles_cannot_be_created_or_revoked(
     service: Service, organization: str, giver: Role, role: Role, allowed: bool
 ) -> None:
     with service.client(organization=organization, role=giver) as client:

@@ -139,7 +139,7 @@ def test_readiness_names_what_is_missing(start_service: StartService, doomed_red
 
 
 def get_missing(client: Client) -> list[str]:
-    """Returns what is missing. The response must not have addresses."""
+    """Returns the missing parts. The response must have no addresses."""
     response = client.get("/readyz")
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) >= 1

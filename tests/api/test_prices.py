@@ -52,7 +52,7 @@ def test_price_equals_the_cost_of_the_submission(client: Client, endpoint: str, 
 
 
 def test_price_of_a_demo_model_names_unknown_words(client: Client) -> None:
-    """Only flux3-klein of the service is a bundled checkpoint."""
+    """The checkpoint of flux3-klein is bundled, others are not."""
     demos = {model["id"]: model["demo"] for model in client.get("/v1/models").json()["data"]}
     assert demos["gen-3-image-klein"]
     assert not demos["gen-2-max"]
@@ -79,7 +79,7 @@ def test_instruction_of_a_tool_causes_no_warning(start_service: StartService) ->
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"mode": "fast"}, 4.5),
     ],
 )
-def test_task_settles_at_the_price_even_if_the_response_hides_it(
+def test_task_settles_at_a_price_that_the_response_hides(
     client: Client, worker: Worker, endpoint: str, body: dict[str, Any], cost: float
 ) -> None:
     price = get_price(client, endpoint, body).json()

@@ -25,7 +25,7 @@ PASSWORD = "correct horse"
 
 @pytest.fixture(autouse=True)
 def cheap_hashing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also keeps guesses closer together than the wait that the limiter asks for."""
+    """Saves time, and keeps guesses closer together than the wait that the limiter asks for."""
     cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(service.app.state.services.accounts.people, "_hasher", cheap)
 
@@ -296,7 +296,7 @@ def test_new_password_signs_out_other_browsers(
 def test_wrong_passwords_are_limited_by_name_and_address(
     administrator: Client, browser: Browser, other_browser: Browser, name: str
 ) -> None:
-    """Of forwarded addresses only that of the last proxy counts, not those that clients claim."""
+    """The forwarded address of the last proxy counts, not those that clients claim."""
     invite(administrator, other_browser, name).raise_for_status()
     hops = [f"10.0.0.{number}, 192.0.2.1" for number in range(FREE_FAILURES + 1)]
     answers = [browser.sign_in(name, "a guess", **{"x-forwarded-for": hop}) for hop in hops]

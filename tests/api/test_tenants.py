@@ -58,7 +58,7 @@ NAMING_ANOTHER: list[tuple[Request, str]] = [
     (("POST", "/v1/admin/projects/{project}/erasure", {}, {"project": "{project}"}), NO_PROJECT),
     (("DELETE", "/v1/admin/keys/{key}", {}, None), "There is no such key"),
 ]
-"""Requests of an administrator to another organization. The last two destroy what they name."""
+"""Requests of an administrator to another organization. The last two are destructive."""
 
 LISTS = [
     "/v1/tasks?limit=100",

@@ -75,7 +75,7 @@ async def test_address_is_limited_by_wrong_passwords_of_many_names(
     assert not await people.verify("one more", "a guess", "192.0.2.2")
 
 
-async def test_guesses_from_other_addresses_lock_nobody_out(people: PersonStore) -> None:
+async def test_guesses_from_other_addresses_cause_no_wait(people: PersonStore) -> None:
     for number in range(150):
         with contextlib.suppress(TooManyAttempts):
             await people.verify("ada", "a guess", f"192.0.2.{number % 15}")

@@ -23,7 +23,7 @@ from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.windows import WINDOWS, Window, compute_windows
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.rejections import InsufficientCredits, SpendingLimitReached, TaskRejected
-from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
+from serve_app.tasks.scripts import CancelOutcome, ReleaseCause, ReleaseOutcome
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Task
 
@@ -52,6 +52,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             """Submitted tasks as they were read after the last step."""
             self.costs: dict[str, int] = {}
             """Expected costs of ready tasks."""
+            self.published_by: dict[str, int] = {}
+            """Attempts that ended their task with an outcome."""
+            self.cancelled: set[str] = set()
             self.grants: dict[str, dict[str, int]] = {}
             self.limits: dict[tuple[str, Window], int] = {}
             self.leases: list[Lease] = []
@@ -172,11 +175,13 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 self.complete_one(lease, outcome, cost)
 
         def complete_one(self, lease: Lease, outcome: Status, cost: int | None) -> None:
-            before = self.read(lease.id)
-            self.do(self.store.complete(QUEUE, lease.id, lease.attempt, outcome, cost=cost))
-            if self.is_current(lease, before) and outcome is Status.READY:
-                price = self.submitted[lease.id].price
-                self.costs[lease.id] = price if cost is None else min(cost, price)
+            if self.is_current(lease, self.read(lease.id)):
+                self.published_by[lease.id] = lease.attempt
+                if outcome is Status.READY:
+                    price = self.submitted[lease.id].price
+                    self.costs[lease.id] = price if cost is None else min(cost, price)
+            published = self.do(self.store.complete(QUEUE, lease.id, lease.attempt, outcome, cost=cost))
+            assert published == (self.published_by.get(lease.id) == lease.attempt)
 
         @precondition(lambda self: self.leases)
         @rule(pick=PICK, cause=st.sampled_from(ReleaseCause), times=TIMES)
@@ -191,15 +196,22 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         @rule(pick=PICK, project=st.sampled_from((None, *PROJECTS)), times=TIMES)
         def cancel(self, pick: int, project: str | None, times: int) -> None:
             task = self.pick_task(pick)
+            foreign = project not in (None, task.project)
             for _ in range(times):
-                self.do(self.store.cancel(task.id, project or task.project))
+                if not foreign and not self.read(task.id).status.terminal:
+                    self.cancelled.add(task.id)
+                expected = CancelOutcome.CANCELLED if task.id in self.cancelled else CancelOutcome.ENDED
+                outcome = self.do(self.store.cancel(task.id, project or task.project))
+                assert outcome is (CancelOutcome.UNKNOWN if foreign else expected)
 
         @precondition(lambda self: self.submitted)
         @rule(pick=PICK, times=TIMES)
         def expire(self, pick: int, times: int) -> None:
-            self.make_due("deadlines", [self.pick_task(pick).id])
+            task_id = self.pick_task(pick).id
+            self.make_due("deadlines", [task_id])
             for _ in range(times):
-                self.do(self.store.end_overdue(QUEUE))
+                unfinished = not self.read(task_id).status.terminal
+                assert self.do(self.store.end_overdue(QUEUE)) == unfinished
 
         @rule(times=TIMES)
         def reap(self, times: int) -> None:
