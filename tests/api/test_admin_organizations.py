@@ -101,8 +101,7 @@ def test_number_of_members_is_limited_except_for_operators(issuer_service: Servi
         assert granting.put(f"{MEMBERS}/{person}", json={"role": "viewer"}).status_code == 200
     with issuer_service.assert_unchanged():
         response = granting.put(f"{MEMBERS}/cleo", json={"role": "viewer"})
-        expected = "Too many members: an organization may have 2; remove one first"
-        assert refusal(response, 429) == expected
+        assert refusal(response, 429) == "Too many members: an organization may have 2; remove one first"
     assert granting.put(f"{MEMBERS}/bob", json={"role": "developer"}).status_code == 200
     with issuer_service.client(role=Role.OPERATOR) as operator:
         place = {"organization": granting.organization}
@@ -118,14 +117,11 @@ def test_person_with_a_password_is_added_by_invitation_only(issuer_service: Serv
 def test_revoked_key_cannot_change_members_while_it_is_cached(administrator: Client, service: Service) -> None:
     worker = service.worker
     worker.run(worker.organizations.set_member(administrator.organization, "eve", Role.DEVELOPER, "test"))
-    secret = service.worker.new_key(administrator.project, Role.ADMINISTRATOR, administrator.organization)
+    secret = worker.new_key(administrator.project, Role.ADMINISTRATOR, administrator.organization)
     with Client(service.base_url, administrator.project, secret, {}, administrator.organization) as other:
         assert other.put(f"{MEMBERS}/eve", json={"role": "viewer"}).status_code == 200
-        (key,) = [
-            key
-            for key in administrator.get("/v1/admin/keys").json()["keys"]
-            if secret.startswith(key["hint"].rstrip("."))
-        ]
-        assert administrator.delete(f"/v1/admin/keys/{key['id']}").status_code == 204
+        keys = administrator.get("/v1/admin/keys").json()["keys"]
+        (key_id,) = [key["id"] for key in keys if secret.startswith(key["hint"].rstrip("."))]
+        assert administrator.delete(f"/v1/admin/keys/{key_id}").status_code == 204
         assert other.put(f"{MEMBERS}/eve", json={"role": "administrator"}).status_code == 403
     assert list_members(administrator) == {"eve": "viewer"}

@@ -21,13 +21,8 @@ DEPRECATED_SINCE = "@1761868800"
 """2025-10-31 in epoch seconds."""
 SUCCESSOR = '</v1/gen-pro-1.1>; rel="successor-version", </v1/gen-kontext-pro>; rel="successor-version"'
 WITHDRAWN = ["gen-pro-1.0-depth", "finetune", "gen-pro-1.1-ultra-finetuned", "gen-pro-1.0-depth-finetuned"]
-DEPRECATED = [
-    "gen-pro-1.0",
-    "gen-pro-1.0-canny",
-    "gen-pro-finetuned",
-    "gen-pro-1.0-canny-finetuned",
-    "gen-pro-1.0-fill-finetuned",
-]
+DEPRECATED = ["gen-pro-1.0", "gen-pro-1.0-canny"]
+DEPRECATED_FINETUNED = ["gen-pro-finetuned", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned"]
 FORMER = ["gen-pro-1.1", "gen-pro-1.0"]
 
 
@@ -48,7 +43,7 @@ def catalog_with(repository: Path, folder: Path, name: str, **changes: Any) -> P
 )
 def test_deprecated_names_have_the_header_and_are_marked_in_openapi(client: Client) -> None:
     described = client.get("/openapi.json").json()["paths"]
-    for name in (*DEPRECATED, *WITHDRAWN):
+    for name in (*DEPRECATED, *DEPRECATED_FINETUNED, *WITHDRAWN):
         assert client.order(name, prompt=3).headers["deprecation"] == DEPRECATED_SINCE, name
         assert described[f"/v1/{name}"]["post"]["deprecated"] is True, name
     for name in WITHDRAWN:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -210,9 +209,8 @@ async def test_late_results_of_an_erased_task_are_swept(scene: ErasureScene) -> 
     task_id, attempt = running.id, running.attempt
     await scene.erase()
     assert await scene.tasks.heartbeat(QUEUE, [(task_id, attempt)]) == [(task_id, attempt)]
-    assert not await scene.tasks.advance(
-        QUEUE, task_id, attempt, Status.GENERATING, progress=0.5, preview=Preview(MARK, 1, 2)
-    )
+    preview = Preview(MARK, 1, 2)
+    assert not await scene.tasks.advance(QUEUE, task_id, attempt, Status.GENERATING, progress=0.5, preview=preview)
     late = [f"results/{task_id}/1/image.png", f"results/{task_id}/1/preview-1.jpeg", checkpoint_key(task_id)]
     for key in late:
         await scene.objects.put(key, MARK.encode(), "image/png")
@@ -221,13 +219,7 @@ async def test_late_results_of_an_erased_task_are_swept(scene: ErasureScene) -> 
     assert sorted(await scene.find_word(MARK)) == sorted(late)
 
     await make_due(scene.tasks, "retention")
-    sweep = asyncio.create_task(Maintenance(scene.tasks, scene.objects, [QUEUE]).sweep())
-    async with asyncio.timeout(60):
-        while await scene.redis.zscore(f"{scene.prefix}retention", task_id) is not None:
-            await asyncio.sleep(0.01)
-    while not sweep.done():
-        sweep.cancel()
-        await asyncio.wait([sweep], timeout=0.5)
+    await Maintenance(scene.tasks, scene.objects, [QUEUE]).drop_tasks()
     assert await scene.find_word(MARK) == []
 
 
@@ -268,25 +260,19 @@ async def test_erasure_killed_at_any_call_is_finished_by_the_next(
     assert died > 25
 
 
-async def test_erasure_rewrites_the_files_of_redis(tmp_path: Path, prefix: str) -> None:
-    server = EmbeddedRedis(tmp_path / "redis")
-    server.start()
-    redis = connection.connect(server.url)
-    try:
-        await redis.config_set("rdbcompression", "no")
-        scene = ErasureScene(redis, prefix, tmp_path / "objects")
-        await scene.furnish()
+async def test_erasure_rewrites_the_files_of_redis(doomed_redis: EmbeddedRedis, prefix: str, tmp_path: Path) -> None:
+    def files() -> bytes:
+        return b"".join(file.read_bytes() for file in (tmp_path / "redis").rglob("*") if file.is_file())
 
-        def files() -> bytes:
-            return b"".join(file.read_bytes() for file in (tmp_path / "redis").rglob("*") if file.is_file())
-
-        assert MARK.encode() in files()
-        async for key in redis.scan_iter(f"{prefix}call:*"):  # they expire within seconds
-            await redis.delete(key)
-        await scene.erase()
-        with BlockingRedis.from_url(server.url, decode_responses=True) as client:
-            until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
-        assert MARK.encode() not in files()
-    finally:
-        await redis.aclose()
-        server.stop()
+    redis = connection.connect(doomed_redis.url)
+    await redis.config_set("rdbcompression", "no")
+    scene = ErasureScene(redis, prefix, tmp_path / "objects")
+    await scene.furnish()
+    assert MARK.encode() in files()
+    async for key in redis.scan_iter(f"{prefix}call:*"):  # they expire within seconds
+        await redis.delete(key)
+    await scene.erase()
+    await redis.aclose()
+    with BlockingRedis.from_url(doomed_redis.url, decode_responses=True) as client:
+        until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
+    assert MARK.encode() not in files()
