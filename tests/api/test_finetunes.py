@@ -129,10 +129,7 @@ TRICKLED = b"x"
 
 @contextmanager
 def open_upload(client: Client, service: Service) -> Iterator[http.client.HTTPConnection]:
-    """Starts an upload that never ends. The service has begun to read it.
-
-    With `Expect: 100-continue` (RFC 9110, 10.1.1) the client waits until the service reads.
-    """
+    """Starts an upload that never ends, and waits until the service reads it (RFC 9110, 10.1.1)."""
     connection = http.client.HTTPConnection(*service.address, timeout=60)
     try:
         connection.putrequest("POST", PATH)
@@ -140,20 +137,11 @@ def open_upload(client: Client, service: Service) -> Iterator[http.client.HTTPCo
         connection.putheader("Content-Length", "1000000")
         connection.putheader("Expect", "100-continue")
         connection.endheaders()
-        assert read_interim_response(connection).startswith(b"HTTP/1.1 100 ")
+        assert connection.sock.recv(100).startswith(b"HTTP/1.1 100 ")
         connection.send(TRICKLED)
         yield connection
     finally:
         connection.close()
-
-
-def read_interim_response(connection: http.client.HTTPConnection) -> bytes:
-    received = b""
-    while not received.endswith(b"\r\n\r\n"):
-        more = connection.sock.recv(1)
-        assert more, received
-        received += more
-    return received
 
 
 SAME_PROJECT = "This project uploads a tuned model already; try again when that has ended"
