@@ -1,10 +1,9 @@
-"""A store that takes as many tasks as tests like, and an organization with credits."""
+"""A store with a high limit of active tasks, and an organization with credits."""
 
 from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from support.crash_injection import CrashInjector
 from support.ledger import FUNDS, ORGANIZATION
 
 from serve_app.accounts.credits import CreditStore
@@ -22,8 +21,3 @@ async def credits(redis: Redis, prefix: str) -> CreditStore:
     credits = CreditStore(redis, prefix)
     await credits.grant(ORGANIZATION, "first", FUNDS, by="test")
     return credits
-
-
-@pytest.fixture
-def crash_injector(monkeypatch: pytest.MonkeyPatch) -> CrashInjector:
-    return CrashInjector(monkeypatch)

@@ -116,9 +116,9 @@ def scenes(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> Ite
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_killed_submission_is_whole_or_absent(
-    crash_injector: CrashInjector, scenes: SceneFactory, after: bool
+    monkeypatch: pytest.MonkeyPatch, scenes: SceneFactory, after: bool
 ) -> None:
-    died = 0
+    crash_injector, died = CrashInjector(monkeypatch), 0
     for survived in itertools.count():
         async with scenes.open(survived) as scene:
             try:
