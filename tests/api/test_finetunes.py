@@ -64,10 +64,6 @@ def test_uploaded_adapter_is_listed_until_deleted(client: Client) -> None:
     assert refusal(again, 404) == "Finetune not found or access denied"
 
 
-@promise(
-    "Decided: tuned models",
-    "Operators add one with the CLI or `POST /v1/finetunes` (safetensors upload, base model named, checked on arrival)",
-)
 @pytest.mark.parametrize(
     ("content", "base", "loc", "reason"),
     [
