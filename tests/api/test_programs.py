@@ -7,6 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -25,14 +26,19 @@ CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest())
 
 
 class OAuthClient(httpx2.Client):
-    """A registered client. Its user is signed in in `browser`."""
+    """A client that registers when it is opened. Its user is signed in in `browser`."""
 
     def __init__(self, service: Service, browser: httpx2.Client, redirect_uri: str = BACK) -> None:
         super().__init__(base_url=service.base_url, trust_env=False, timeout=60)
         self.browser = browser
-        registration = {"redirect_uris": [redirect_uri], "client_name": "Sketch\u0007pad"}
+        self.redirect_uri = redirect_uri
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        registration = {"redirect_uris": [self.redirect_uri], "client_name": "Sketch\u0007pad"}
         self.registered = self.post("/oauth/register", json=registration | {"token_endpoint_auth_method": "none"})
         self.id = self.registered.json().get("client_id", "")
+        return self
 
     def authorize(self, **more: str) -> httpx2.Response:
         query = {
