@@ -123,6 +123,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert refused.balance == balance < task.price
                 return
             assert isinstance(refused, SpendingLimitReached)
+            assert refused.window in WINDOWS
             last = to_day(refused.resets) - timedelta(days=1)
             since, until = compute_windows(last)[refused.window]
             assert to_day(refused.resets) == until
