@@ -12,10 +12,18 @@ from serve_app.config import catalog, settings
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.prices import EndpointPrice
 from serve_app.config.settings import ServiceSettings, Settings
+from serve_app.config.specs import model_spec
 from serve_app.inputs.settings import IMAGES, VIDEOS
 from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.image_klein import MAX_REFERENCES
 from serve_app.schemas.video import MAX_KEYFRAMES
+
+
+def _config(folder: Path, content: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(content)
+    return path
+
 
 PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
@@ -53,22 +61,35 @@ def test_environment_overrides_the_file(repository: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("content", "key"),
+    ("content", "message"),
     [
-        ("servise: {port: 1}", "servise"),
+        ("service: {port: 1}\n\nservice:\n  host: x", r"config\.yaml:3: service stands here and in line 1"),
+        ("models:\n  m:\n    steps: 4\n    device: cpu\n    steps: 8", r":5: steps stands here and in line 3"),
+        ("webhooks: &a {claim_s: 1}\nb: {<<: *a, x: 1, x: 2}", r":2: x stands here"),
+        ("a: [{b: 1}, {c: 1, c: 2}]", r":1: c stands here"),
+        ("service:\n  prot: 1", r"config\.yaml:2: service\.prot: there is no setting prot: did you mean port"),
+        ("servce: {}", r"config\.yaml:1: servce: there is no setting servce: did you mean service"),
+        ("ray:\n  nodes: 1", r":2: ray\.nodes: there is no setting nodes: there are address, num_cpus"),
+        ("models:\n  m:\n    matting:\n      bakcend: x", r":4: models\.m\.matting\.bakcend: .*did you mean backend"),
+        ("service:\n  port: many", r":2: service\.port: Input should be a valid integer"),
+        ("- 1", "names and values"),
+        ("a: [", "YAML"),
+        ("extends: config.yaml", "extends: the file extends itself"),
+        ("extends: nowhere.yaml", r"no such config file: .*nowhere\.yaml"),
         ("service: {host: 0.0.0.0}", r"public_url must be set where host is not loopback, but 0\.0\.0\.0: the address"),
         ("service: {public_url: media.example.com}", "public_url"),
         ("service: {public_url: https://example.com/media}", "the service answers at the root of its host"),
         ("service: {allowed_hosts: ['https://media.example.com']}", "without scheme, port and path"),
         ("service: {cors_origins: [example.com]}", "must be an origin in lower case"),
         ("service: {regions: {us: us.example.com}}", "must be a URL, like https://us"),
+        ("service: {max_body_mb: 2000}", "max_inflight_mb"),
+        *((f"service: {{path_aliases: ['{alias}']}}", "path_aliases") for alias in ("Flux", "a/b", "a-b", "")),
         ("metrics: {grafana_url: grafana}", "must be a URL, like https://grafana"),
         ("metrics: {host: '::'}", "token must be set where host is not loopback"),
         ("tracing: {endpoint: 'collector:4318'}", "must be a URL with a path"),
         ("logs: {format: yaml}", "'text' or 'json'"),
         ("logs: {levels: {serve_app.dispatcher: loud}}", "a level is one of debug, info"),
         ("logs: {levels: {redis: debug}}", "begins with serve_app"),
-        ("service: {max_body_mb: 2000}", "max_inflight_mb"),
         ("models: {m: {max_running: 4, autoscaling_config: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
         ("models: {m: {autoscaling_config: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
         (
@@ -81,24 +102,22 @@ def test_environment_overrides_the_file(repository: Path, monkeypatch: pytest.Mo
         ),
         ("models: {m: {ray_actor_options: {num_gpu: 1}}}", "unknown: num_gpu; expected some of accelerator_type"),
         ("models: {m: {ray_actor_options: {num_gpus: -1}}}", r"num_gpus must be a number of at least 0, not -1"),
+        ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
+        ("models: {m: {cfg: {scale: 2, interval: [0.9, 0.5]}}}", "the first flow time must be at most the second"),
+        ("models: {m: {backend: magic}}", "must be one of diffusion, diffusers, engine, telea"),
+        ("models: {m: {matting: {backend: magic}}}", "must be one of grabcut"),
         (
             "moderation: {ray_actor_options: {resources: {small: lots}}}",
-            r"small must be a number of at least 0, not 'lots'",
+            "small must be a number of at least 0, not 'lots'",
         ),
-        ("extends: nowhere.yaml", r"no such config file: .*nowhere\.yaml"),
-        ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
-        (
-            "models: {m: {cfg: {scale: 2, interval: [0.9, 0.5]}}}",
-            "the first flow time must be at most the second",
-        ),
-        ("a: [", "YAML"),
     ],
 )
-def test_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(content)
-    with pytest.raises((ValueError, FileNotFoundError), match=key):
-        settings.load(path)
+def test_mistake_is_named(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        settings.load(_config(tmp_path, content))
+
+
+def test_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
         settings.load(tmp_path / "nowhere.yaml")
 
@@ -107,11 +126,13 @@ def test_file_overrides_the_one_it_extends_key_by_key(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         "gpu_gb: 84\nmodels: {m: {device: cuda, ray_actor_options: {num_cpus: 2, num_gpus: 0.5}}}"
     )
-    (tmp_path / "config.yaml").write_text("extends: base.yaml\nmodels: {m: {ray_actor_options: {num_gpus: 1}}}")
-    loaded = settings.load(tmp_path / "config.yaml")
-    assert loaded.gpu_gb == 84
-    assert loaded.model("m").device == "cuda"
+    content = "extends: base.yaml\nmodels: {m: {ray_actor_options: {num_gpus: 1}}}"
+    loaded = settings.load(_config(tmp_path, content))
+    assert (loaded.gpu_gb, loaded.model("m").device) == (84, "cuda")
     assert loaded.model("m").ray_actor_options == {"num_cpus": 2, "num_gpus": 1}
+    (tmp_path / "base.yaml").write_text("webhooks:\n  jiter: 1")
+    with pytest.raises(ValueError, match=r"base\.yaml:2: webhooks\.jiter: .*did you mean jitter"):
+        settings.load(tmp_path / "config.yaml")
 
 
 @pytest.mark.parametrize(("output_mp", "input_mp", "credits"), [(0.2, 0, 0.9), (4, 0, 1.44), (1.01, 2.5, 1.38)])
@@ -121,23 +142,23 @@ def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp:
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
 
 
-def test_profile_overrides_steps_and_guidance(repository: Path) -> None:
-    path = repository / "configs/catalog.yaml"
-    plain = Settings(catalog=path)
-    profile_settings = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
-    served_catalog = catalog.load(plain)
-    endpoint = served_catalog.endpoints["gen-2-max"]
-    assert served_catalog.defaults(endpoint, plain) == {"": ModelDefaults("flux2-max", steps=28, guidance=4.0)}
-    assert served_catalog.defaults(endpoint, profile_settings) == {
-        "": ModelDefaults("flux2-max", steps=3, guidance=1.5)
-    }
-
-
 def make_catalog(**endpoint: Any) -> catalog.Catalog:
-    """Returns an endpoint on a model with 4 steps, beside an algorithm and a model without steps."""
-    models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}, "stepless": {"checkpoint": "x"}}
+    """Returns a catalog with one endpoint on a model of 4 steps, and two further models."""
+    models = {
+        "m": {"checkpoint": "x", "steps": 4, "guidance": 2},
+        "small": {"backend": "telea"},
+        "stepless": {"checkpoint": "x"},
+    }
     own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
     return catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": own | endpoint}})
+
+
+def test_profile_overrides_steps_and_guidance() -> None:
+    served_catalog = make_catalog()
+    endpoint = served_catalog.endpoints["gen-x"]
+    assert served_catalog.defaults(endpoint, Settings()) == {"": ModelDefaults("m", steps=4, guidance=2)}
+    profile = Settings(models={"m": ModelSettings(steps=3, guidance=1.5)})
+    assert served_catalog.defaults(endpoint, profile) == {"": ModelDefaults("m", steps=3, guidance=1.5)}
 
 
 def test_modes_have_models_steps_and_prices_of_their_own() -> None:
@@ -174,14 +195,23 @@ def test_contradictory_endpoint_is_refused(endpoint: dict[str, Any], message: st
         make_catalog(**endpoint)
 
 
-def test_unknown_backends_and_invalid_aliases_are_refused() -> None:
-    with pytest.raises(ValidationError, match="must be one of diffusion, diffusers, engine, telea"):
-        ModelSettings(backend="magic")
-    with pytest.raises(ValidationError, match="must be one of grabcut"):
-        ModelSettings.model_validate({"matting": {"backend": "magic"}})
-    for alias in ("Flux", "a/b", "a-b", ""):
-        with pytest.raises(ValidationError):
-            ServiceSettings(path_aliases=[alias])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"backend": "engine"}, "engine is needed for backend: engine"),
+        ({"engine": {"kind": "sglang", "url": "http://a"}}, "engine is needed for backend: engine"),
+        (
+            {"backend": "engine", "engine": {"kind": "sglang", "url": "http://a"}, "dtype": "float16"},
+            "dtype must be left out",
+        ),
+        ({"backend": "telea", "text_encoder": "flux"}, r"models\.m\.text_encoder must be null: telea reads no prompts"),
+        ({"checkpoint": "simulated/5ms", "cfg": {"scale": 2}}, r"models\.m\.cfg must be null: simulated/5ms reads no"),
+    ],
+)
+def test_setting_without_meaning_for_the_backend_is_refused(model: dict[str, Any], message: str) -> None:
+    own = Settings.model_validate({"text_encoders": {"flux": {"checkpoint": "bundled/flux"}}, "models": {"m": model}})
+    with pytest.raises(ValueError, match=message):
+        model_spec("m", make_catalog(), own, None)
 
 
 def test_only_output_is_priced_by_the_second() -> None:
@@ -190,43 +220,10 @@ def test_only_output_is_priced_by_the_second() -> None:
         assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (output + 1.5)
 
 
-def _config(folder: Path, content: str) -> Path:
-    path = folder / "config.yaml"
-    path.write_text(content)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("service: {port: 1}\n\nservice:\n  host: x", r"config\.yaml:3: service stands here and in line 1"),
-        ("models:\n  m:\n    steps: 4\n    device: cpu\n    steps: 8", r":5: steps stands here and in line 3"),
-        ("webhooks: &a {claim_s: 1}\nb: {<<: *a, x: 1, x: 2}", r":2: x stands here"),
-        ("a: [{b: 1}, {c: 1, c: 2}]", r":1: c stands here"),
-        ("service:\n  prot: 1", r"config\.yaml:2: service\.prot: there is no setting prot: did you mean port"),
-        ("servce: {}", r"config\.yaml:1: servce: there is no setting servce: did you mean service"),
-        ("ray:\n  nodes: 1", r":2: ray\.nodes: there is no setting nodes: there are address, num_cpus"),
-        ("models:\n  m:\n    matting:\n      bakcend: x", r":4: models\.m\.matting\.bakcend: .*did you mean backend"),
-        ("service:\n  port: many", r":2: service\.port: Input should be a valid integer"),
-        ("- 1", "names and values"),
-        ("extends: config.yaml", "extends: the file extends itself"),
-    ],
-)
-def test_mistake_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        settings.load(_config(tmp_path, content))
-
-
 def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
     content = "models: {a: &a {steps: 4, device: cpu}, b: {<<: *a, steps: 8}}"
     loaded = settings.load(_config(tmp_path, content))
     assert (loaded.model("b").steps, loaded.model("b").device) == (8, "cpu")
-
-
-def test_mistake_in_an_extended_file_is_named_there(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("webhooks:\n  jiter: 1")
-    with pytest.raises(ValueError, match=r"base\.yaml:2: webhooks\.jiter: .*did you mean jitter"):
-        settings.load(_config(tmp_path, "extends: base.yaml"))
 
 
 @pytest.mark.parametrize(

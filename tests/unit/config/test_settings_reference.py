@@ -30,7 +30,7 @@ def test_every_setting_has_a_description() -> None:
     assert [row for row in reference.table().splitlines() if row.endswith("|  |")] == []
 
 
-def test_profiles_follow_the_json_schema() -> None:
+def test_profiles_follow_the_json_schema(repository: Path) -> None:
     schema = json.loads(reference.SCHEMA.read_text())
     for profile in ("local", "single-gpu", "cluster"):
-        jsonschema.validate(yaml.safe_load(Path(f"configs/{profile}.yaml").read_text()), schema)
+        jsonschema.validate(yaml.safe_load((repository / f"configs/{profile}.yaml").read_text()), schema)
