@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections import Counter
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -17,13 +17,9 @@ from gen_serve_bench.workload import Endpoint, Load, LoadRequest, Mix, Shape, Si
 from support.http_service import serving
 from support.scripted_server import Act, ScriptedServer
 
+TENANTS = [Tenant(name="a"), Tenant(name="b", traffic=2)]
 LOAD = Load(
-    Mix(
-        endpoints=[Endpoint(endpoint="gen-any", references=1)], tenants=[Tenant(name="a"), Tenant(name="b", traffic=2)]
-    ),
-    "a mix",
-    1,
-    pattern="constant",
+    Mix(endpoints=[Endpoint(endpoint="gen-any", references=1)], tenants=TENANTS), "a mix", 1, pattern="constant"
 )
 
 
@@ -33,7 +29,7 @@ def requests(*moments: float, shape: Shape = Shape(Size(128, 64), steps=4)) -> l
 
 def target(base_url: str = "http://127.0.0.1:9", **changes: Any) -> Target:
     keys = {"a": "key of a", "b": "key of b"}
-    return Target(**{"base_url": base_url, "keys": keys, "limit": 2, "poll_every": 0.01} | changes)
+    return Target(**{"base_url": base_url, "keys": keys, "limit": 60, "poll_every": 0.01} | changes)
 
 
 async def ends(adapter: str, *acts: Act) -> tuple[ScriptedServer, list[Outcome]]:
@@ -97,12 +93,12 @@ async def test_endless_task_is_lost_and_missing_server_fails() -> None:
 
 
 async def test_open_loop_sends_without_waiting() -> None:
-    stop = asyncio.Event()
-    with serving(ScriptedServer("forget").app) as base_url:
-        sending = asyncio.create_task(
-            generate(target(base_url, limit=90), WorkerLoad(requests(0, 0.01, 3600)), stop=stop)
-        )
-        await asyncio.sleep(0.5)
+    stop, server = asyncio.Event(), ScriptedServer("forget")
+    with serving(server.app) as base_url:
+        sending = asyncio.create_task(generate(target(base_url), WorkerLoad(requests(0, 0.01, 3600)), stop=stop))
+        async with asyncio.timeout(60):
+            while len(server.bodies) < 2:
+                await asyncio.sleep(0.01)
         stop.set()
         outcomes, _ = await sending
     assert [(one.number, one.end) for one in outcomes] == [(0, "interrupted"), (1, "interrupted")]
@@ -115,46 +111,32 @@ async def test_closed_loop_keeps_its_concurrency() -> None:
         outcomes, _ = await generate(target(base_url), worker)
     assert [one.number for one in outcomes] == list(range(20))
     moments = sorted([(one.sent or 0, 1) for one in outcomes] + [(one.final or one.sent or 0, -1) for one in outcomes])
-    in_flight, highest = 0, 0
-    for _, change in moments:
-        in_flight += change
-        highest = max(highest, in_flight)
-    assert highest <= 3
+    assert max(accumulate(change for _, change in moments)) <= 3
     with serving(server.app) as base_url:
         timed, _ = await generate(target(base_url), WorkerLoad(requests(0, 0), concurrency=2, seconds=0.5, total=2))
     assert len(timed) > 4
     assert len({one.number for one in timed}) == len(timed)
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_processes_send_every_request_once(processes: int) -> None:
+def test_processes_send_every_request_once() -> None:
     server, plan, numbers = ScriptedServer("serve", "refuse", "serve", "fail"), LOAD.at(40), list[int]()
     with serving(server.app) as base_url:
-        result = run(target(base_url), plan, processes, lambda outcome: numbers.append(outcome.number))
+        result = run(target(base_url), plan, 3, lambda outcome: numbers.append(outcome.number))
     assert [one.number for one in result.outcomes] == sorted(numbers) == list(range(40))
     assert Counter(one.end for one in result.outcomes) == {"served": 20, "refused": 10, "failed": 10}
     assert Counter(body["seed"] for body in server.bodies) == Counter(each.seed for each in plan.requests)
     keys = Counter(headers["x-key"] for headers in server.headers)
     assert keys == Counter(f"key of {each.tenant}" for each in plan.requests)
-    assert len(result.worker_stats) == processes
-    assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in result.outcomes)  # never early
+    assert len(result.worker_stats) == 3
+    assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in result.outcomes), "sent early"
 
 
 def test_ctrl_c_keeps_the_results_so_far() -> None:
-    pressed = threading.Event()
-
-    def press(_: object) -> None:
-        if not pressed.is_set():
-            pressed.set()
-            os.kill(os.getpid(), signal.SIGINT)
-
     with serving(ScriptedServer().app) as base_url:
-        result = run(target(base_url), LOAD.at(2), 2, press)
-        endless = run(target(base_url), LOAD.closed_loop(2, 10**4), 2, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        result = run(target(base_url), LOAD.closed_loop(2, 10**4), 2, lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert result.interrupted is not None
-    assert endless.interrupted is not None
-    assert 0 < len(endless.outcomes) < 10**4
-    assert len(endless.worker_stats) == 2
+    assert 0 < len(result.outcomes) < 10**4
+    assert len(result.worker_stats) == 2
 
 
 def test_dead_process_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the check for GPUs measures of generic pipelines: their sizes, and figures that outlive what fails."""
+"""The GPU check of generic pipelines: sizes of networks, and results of a run in which something fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.gpu import pipelines
 from benchmarks.gpu.workbench import Workbench
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of their own calls
 
 
 def measure(file: Path, budget_s: float = 600.0) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_networks_have_the_published_size(name: str, billions: float) -> None:
     assert sum(each.numel() for each in network.parameters()) / 1e9 == pytest.approx(billions, abs=0.01)
 
 
-def test_a_failure_takes_no_other_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_part_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = DiffusersBackend.step
 
     def step_but_two(backend: DiffusersBackend, states: Sequence[PipelineState]) -> None:
@@ -47,14 +47,14 @@ def test_a_failure_takes_no_other_figure(tmp_path: Path, monkeypatch: pytest.Mon
     assert {"step of 4 x 1024 px", "decode of 4 x 1024 px"} <= results["phases"]["z-image"].keys()
 
 
-def test_a_step_that_returns_early_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_differs_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "_step_once", lambda bench, backend, states: (0.5, 1.0))
     monkeypatch.setattr(pipelines, "_compile", lambda *arguments: False)
     figures = measure(tmp_path / "results.json")["phases"]["z-image"]["step of 1 x 1024 px"]
     assert (figures["difference"], figures["passed"]) == (0.5, False)
 
 
-def test_nothing_is_measured_when_the_time_is_over(tmp_path: Path) -> None:
+def test_nothing_is_measured_after_the_time_limit(tmp_path: Path) -> None:
     results = measure(tmp_path / "results.json", budget_s=0.0)
     assert results["phases"]["z-image"].keys() == {"load"}
     assert set(results["skipped"].values()) == {"no time was left", "no step was taken"}

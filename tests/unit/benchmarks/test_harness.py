@@ -1,3 +1,5 @@
+"""Benchmarks: goals, intervals, results and their publication, blocks of documents, and measures of processes."""
+
 from __future__ import annotations
 
 import json
@@ -39,48 +41,49 @@ def result(smoke: bool = False, faults: tuple[str, ...] = ()) -> BenchmarkResult
     return replace(outcome, report=replace(outcome.report, faults=list(faults)))
 
 
-def test_a_result_says_what_was_done_how_and_where(tmp_path: Path) -> None:
+def test_written_result_has_the_plan_and_the_unnamed_machine(tmp_path: Path) -> None:
     outcome = result()
     document = json.loads(outcome.write(tmp_path).read_text())
     assert document["plan"] == {"rounds": 5}
     assert {"cores", "cpu", "date", "python", "versions", "commit", "busy"} <= document["machine"].keys()
     assert BenchmarkResult.read(tmp_path / "sample.json") == outcome
-    assert socket.gethostname() not in json.dumps(document["machine"]), "it is described but not named"
+    assert socket.gethostname() not in json.dumps(document["machine"]), "the name of a machine is private"
     with pytest.raises(FileExistsError):
         outcome.write(tmp_path)
 
 
-def test_a_run_is_published_in_place_of_the_last(tmp_path: Path) -> None:
+def test_published_run_replaces_the_last_one(tmp_path: Path) -> None:
     run, published = tmp_path / "run", tmp_path / "published"
     published.mkdir()
     outcome = result()
     outcome.write(run)
-    (published / "sample.json").write_text("{}")
-    (published / "other.json").write_text("{}")
+    for name in ("sample.json", "other.json"):
+        (published / name).write_text("{}")
     assert harness.publish(run, published) == ["sample"]
     assert BenchmarkResult.read(published / "sample.json") == outcome
     assert (published / "other.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("unfit", "why"), [(result(smoke=True), "smoke run"), (result(faults=("a task was lost",)), "a task was lost")]
+    ("unfit", "why"),
+    [(None, "no results"), (result(smoke=True), "smoke run"), (result(faults=("a task was lost",)), "a task was lost")],
+    ids=["none", "smoke", "fault"],
 )
-def test_what_was_only_tried_or_went_wrong_is_not_published(tmp_path: Path, unfit: BenchmarkResult, why: str) -> None:
-    unfit.write(tmp_path)
+def test_unfit_result_is_not_published(tmp_path: Path, unfit: BenchmarkResult | None, why: str) -> None:
+    if unfit:
+        unfit.write(tmp_path)
     with pytest.raises(ValueError, match=why):
         harness.publish(tmp_path, tmp_path / "published")
     assert not (tmp_path / "published").exists()
 
 
-def test_another_file_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no results"):
-        harness.publish(tmp_path, tmp_path / "published")
+def test_foreign_file_is_no_result(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"goals": []}')
     with pytest.raises(ValueError, match=r"x\.json is not a benchmark's result"):
         harness.read_all(tmp_path)
 
 
-def test_a_goal_is_met_on_its_own_side_of_the_limit() -> None:
+def test_goal_is_met_on_its_side_of_the_limit() -> None:
     assert Goal("wait", "all", 5, 10, "ms").met
     assert not Goal("wait", "all", 11, 10, "ms").met
     assert Goal("rate", "all", 11, 10, "/s", at_least=True).met
@@ -89,7 +92,7 @@ def test_a_goal_is_met_on_its_own_side_of_the_limit() -> None:
     assert (goal.result, goal.target) == ("1,230 (0.0123 to 2,000) /s", "at least 10 /s")
 
 
-def test_an_interval_holds_what_was_drawn_95_times_of_100() -> None:
+def test_interval_holds_the_mean_95_times_of_100() -> None:
     chance = np.random.default_rng(1)
     hits = 0
     for _ in range(200):
@@ -104,45 +107,40 @@ def test_an_interval_holds_what_was_drawn_95_times_of_100() -> None:
         Interval.bootstrap_median([])
 
 
-NOTHING = BenchmarkResult(
-    "", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": {}}, {}, Report({})
-)
-
-
 @pytest.mark.parametrize("path", sorted(documents.DOCS.glob("*.md")), ids=lambda path: path.name)
-def test_every_block_says_what_was_measured(path: Path) -> None:
+def test_blocks_of_documents_have_the_published_results(path: Path) -> None:
     assert fill_blocks(path.read_text(), read_all()) == path.read_text()
 
 
-def test_every_view_stands_somewhere() -> None:
+def test_every_view_is_in_a_document() -> None:
     everything = "".join(path.read_text() for path in documents.DOCS.glob("*.md"))
     assert [name for name in documents.VIEWS if f"<!-- figures: {name} -->" not in everything] == []
 
 
-def test_what_is_published_is_still_measured_and_was_as_planned() -> None:
-    published = read_all()
-    assert set(published) <= set(MODULES)
-    for name, result in published.items():
-        assert not result.smoke
-        assert not result.report.faults
-        assert result.report.goals, name
-        assert result.machine["commit"], name
+@pytest.mark.parametrize("name", sorted(read_all()))
+def test_published_result_is_whole_and_still_measured(name: str) -> None:
+    published = read_all()[name]
+    assert name in MODULES
+    assert (published.smoke, published.report.faults) == (False, [])
+    assert published.report.goals
+    assert published.machine["commit"]
 
 
-def test_what_is_missed_comes_first_and_what_is_not_published_is_said() -> None:
-    machine = {**NOTHING.machine, "versions": {"torch": "1", "ray": "2"}, "commit": "abc"}
+def test_goals_begin_with_missed_and_end_with_unmeasured_ones() -> None:
+    versions = {"torch": "1", "ray": "2"}
+    machine = {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": versions, "commit": "abc"}
     report = Report({}, [Goal("fine", "all", 1, 2), Goal("slow", "all", 3, 2)])
     table = documents.goals({"handoff": BenchmarkResult("handoff", False, 0, machine, {}, report)})
     assert table.index("slow") < table.index("fine")
     assert all(f"`{name}`" in table.split("Not measured yet:")[1] for name in MODULES if name != "handoff")
 
 
-def test_a_block_is_written_anew_and_the_rest_is_left() -> None:
+def test_only_blocks_of_a_document_are_rewritten() -> None:
     text = "before\n<!-- figures: chaos -->\nold\n<!-- end of figures -->\nafter 12 ms\n"
     output = fill_blocks(text, {})
     assert output.startswith("before\n<!-- figures: chaos -->\n\n| fault |")
-    assert output.endswith("|\n\n<!-- end of figures -->\nafter 12 ms\n")
     assert "old" not in output
+    assert output.endswith("|\n\n<!-- end of figures -->\nafter 12 ms\n")
     assert fill_blocks(output, {}) == output
     with pytest.raises(ValueError, match="no figures 'nonsense'"):
         fill_blocks("<!-- figures: nonsense -->\n<!-- end of figures -->", {})
@@ -152,7 +150,7 @@ def file(level: int, size: tuple[int, int] = (16, 16)) -> bytes:
     return encode_image(Image.fromarray(np.full((*size, 3), level, np.uint8)))
 
 
-def test_images_are_alike_pixel_by_pixel_but_for_roundings() -> None:
+def test_images_are_compared_by_pixels() -> None:
     assert differing_images([file(10), file(20)], [file(10), file(20)]) == []
     assert differing_images([file(10)], [file(12)]) == ["image 0: up to 2 levels of 255 apart"]
     assert differing_images([file(10)], [file(12)], levels=2) == []
@@ -161,7 +159,7 @@ def test_images_are_alike_pixel_by_pixel_but_for_roundings() -> None:
     assert differing_images([file(10)], []) == ["1 and 0 images"]
 
 
-def test_the_service_is_held_against_the_best_of_the_others() -> None:
+def test_service_is_compared_to_its_best_peer() -> None:
     rows = {
         "images/s, mixed shapes": {"loop": 8.0, "celery": 10.0, "gen-serve": 12.0},
         "lost by kill -9 of the model, %": {"celery": 0.0, "gen-serve": 1.0},
@@ -182,10 +180,12 @@ ROLES = {
 }
 
 
-def test_processes_are_known_by_their_titles_and_measured_by_role() -> None:
-    assert {role: [process_role(title) for title in titles] for role, titles in ROLES.items()} == {
-        role: [role] * len(titles) for role, titles in ROLES.items()
-    }
+@pytest.mark.parametrize("role", ROLES)
+def test_title_of_a_process_tells_its_role(role: str) -> None:
+    assert {process_role(title) for title in ROLES[role]} == {role}
+
+
+def test_cpu_and_memory_are_measured_by_role() -> None:
     before = cpu_by_role(os.getpid())
     busy_until = time.process_time() + 0.1
     while time.process_time() < busy_until:
