@@ -1,4 +1,4 @@
-"""Commands on a service that answers over HTTP, and on one that runs nowhere, whose Redis is all that they need."""
+"""Commands that call a running service over HTTP, and commands that need only its Redis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serve_app.config.settings import TaskSettings
 
 @pytest.fixture(autouse=True)
 def _isolate_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No service of this user's, and nothing that the environment says, reaches a test."""
+    """Hides the services and the environment of this user."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("GEN_CONFIG", "GEN_BASE_URL", "GEN_KEY", "GEN_API_KEY", "GEN_DATA_DIR", "GEN_METRICS_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def _isolate_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, which is empty."""
+    """Returns the working folder, which is empty."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -45,7 +45,7 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def key(service: Service) -> str:
-    """Of a project that no other test uses, in an organization with 100 credits."""
+    """Returns a key of a new project, in a new organization with 100 credits."""
     worker = service.worker
     organization = worker.new_organization(credits=100)
     return worker.new_key(worker.new_project(organization), organization=organization)
@@ -55,7 +55,7 @@ def key(service: Service) -> str:
 def client_cli(
     service: Service, key: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> GenServe:
-    """Commands in an empty folder, without any settings: an address and a key are all there is."""
+    """Runs commands in an empty folder with nothing but an address and a key."""
     monkeypatch.setenv("GEN_BASE_URL", service.base_url)
     monkeypatch.setenv("GEN_KEY", key)
     return GenServe(None, monkeypatch, capsys)
@@ -63,7 +63,7 @@ def client_cli(
 
 @pytest.fixture
 def model(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every task made the first time it is waited for: an image of the format that it asks for."""
+    """Delivers an image for every task when a client first waits for it."""
     wait, delivered_ids = Client.wait, set[str]()
 
     def deliver_and_wait(client: Client, task_id: str, **options: Any) -> Result:
@@ -90,18 +90,18 @@ def gen_serve(
 
 @pytest.fixture
 def acme(service: Service) -> str:
-    """An organization with 100 credits."""
+    """Returns a new organization with 100 credits."""
     return service.worker.new_organization(credits=100)
 
 
 @pytest.fixture
 def shop(service: Service, acme: str) -> str:
-    """A project of it."""
+    """Returns a new project of `acme`."""
     return service.worker.new_project(acme)
 
 
 @pytest.fixture
 def operator(client_cli: GenServe, service: Service, shop: str, acme: str, monkeypatch: pytest.MonkeyPatch) -> GenServe:
-    """The same with an operator's key of the organization."""
+    """Runs commands with an operator's key of `acme`."""
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(shop, Role.OPERATOR, acme))
     return client_cli

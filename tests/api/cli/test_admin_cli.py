@@ -1,4 +1,4 @@
-"""The commands of administrators, from organizations to exports."""
+"""The commands of administrators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows(result: Any) -> list[dict[str, Any]]:
     return result.json
 
 
-def test_organizations_are_made_and_listed_with_what_they_have(operator: GenServe, acme: str) -> None:
+def test_created_organization_is_listed_with_its_credits(operator: GenServe, acme: str) -> None:
     name = f"bare-{time.time_ns()}"
     assert operator("organizations", "create", name).out == f"created {name}\n"
     listed = {each["id"]: each for each in rows(operator("organizations", "list", "--json"))}
@@ -31,15 +31,12 @@ def test_organizations_are_made_and_listed_with_what_they_have(operator: GenServ
     assert (twice.code, twice.err) == (1, "error: HTTP 409: There is an organization of that id\n")
 
 
-def test_an_organization_is_approved_and_held_to_levels(operator: GenServe, acme: str) -> None:
+def test_tolerances_of_an_organization_are_approved_capped_and_audited(operator: GenServe, acme: str) -> None:
     assert operator("organizations", "approve", acme, "gen-2-max", "3").out == f"{acme}: gen-2-max up to 3\n"
     assert operator("organizations", "approve", acme, "--", "gen-2-max", "-1").code == 0
-    assert operator("organizations", "approve", acme, "gen-2-max", "8").code == 2
-    assert "no such endpoint" in operator("organizations", "approve", acme, "gen-9", "3").err
     assert operator("organizations", "cap", acme, "illegal acts", "0").code == 0
     freed = operator("organizations", "cap", acme, "--", "illegal acts", "-1")
     assert freed.out == f"{acme}: illegal acts up to any level\n"
-    assert f"the categories are: {', '.join(CATEGORIES)}" in operator("organizations", "cap", acme, "gore", "3").err
     audit = rows(operator("organizations", "audit", acme, "--limit", "4", "--json"))
     assert [(each["what"], each["which"]) for each in audit] == [
         *[("cap safety", "illegal acts")] * 2,
@@ -47,9 +44,9 @@ def test_an_organization_is_approved_and_held_to_levels(operator: GenServe, acme
     ]
 
 
-def test_projects_are_made_changed_and_listed(operator: GenServe, acme: str, shop: str) -> None:
-    result = operator("projects", "create", f"club-{shop}"[:60])
-    assert (result.code, result.out) == (0, f"created {f'club-{shop}'[:60]} in {acme}\n")
+def test_project_is_created_changed_and_listed(operator: GenServe, acme: str, shop: str) -> None:
+    club_id = f"club-{shop}"[:60]
+    assert operator("projects", "create", club_id).out == f"created {club_id} in {acme}\n"
     words = ("--weight", "2.5", "--statuses", "basic", "--max-active", "3", "--limit-day", "5", "--limit-month", "99.5")
     assert operator("projects", "set", shop, *words).out == f"{shop}: weight 2.5, basic statuses\n"
     assert operator("projects", "set", shop, "--closed").out == f"{shop}: weight 2.5, basic statuses, closed\n"
@@ -62,7 +59,7 @@ def test_projects_are_made_changed_and_listed(operator: GenServe, acme: str, sho
     assert project["active_at_most"] == int(club[3])
 
 
-def test_a_project_is_erased(operator: GenServe, service: Service, acme: str) -> None:
+def test_erasure_of_a_project_needs_its_name(operator: GenServe, service: Service, acme: str) -> None:
     project = service.worker.new_project(acme)
     task = new_task(project=project, organization=acme, price=100)
     service.worker.run(service.worker.tasks.submit(task))
@@ -74,7 +71,7 @@ def test_a_project_is_erased(operator: GenServe, service: Service, acme: str) ->
     assert "closed" not in operator("projects", "set", project, "--open").out
 
 
-def test_members_change_and_go(operator: GenServe, service: Service, acme: str) -> None:
+def test_invited_member_gets_a_role_and_is_removed(operator: GenServe, service: Service, acme: str) -> None:
     assert "invitation" in operator("members", "set", "ada@acme.test", "viewer").err
     service.worker.run(service.worker.organizations.set_member(acme, "ada@acme.test", Role.DEVELOPER, "test"))
     for role in ("viewer", "administrator"):
@@ -85,9 +82,7 @@ def test_members_change_and_go(operator: GenServe, service: Service, acme: str) 
     assert operator("members", "remove", "ada@acme.test").code == 1
 
 
-def test_a_key_is_made_for_a_role_and_a_time_and_revoked(
-    operator: GenServe, service: Service, acme: str, shop: str
-) -> None:
+def test_key_has_a_role_and_an_end_and_is_revoked(operator: GenServe, service: Service, acme: str, shop: str) -> None:
     role = Role.VIEWER
     secret = operator("keys", "create", "[red]books[/red]", "--role", role, "--days", "2").out.strip()
     caller = service.worker.caller(secret)
@@ -101,7 +96,7 @@ def test_a_key_is_made_for_a_role_and_a_time_and_revoked(
     assert caller.id not in operator("keys", "list").out
 
 
-def test_credits_are_granted_shown_and_accounted_for(operator: GenServe, acme: str) -> None:
+def test_grants_change_the_balance_and_the_ledger(operator: GenServe, acme: str) -> None:
     assert operator("credits", "grant", "12.345", "--note", "welcome").out == "112.345 credits\n"
     assert operator("credits", "grant", "--", "-2.345").out == "110 credits\n"
     for _ in range(2):
@@ -118,7 +113,7 @@ def test_credits_are_granted_shown_and_accounted_for(operator: GenServe, acme: s
     assert operator("credits", "usage", "--json").json == []
 
 
-def test_licences_are_added_listed_and_removed(operator: GenServe) -> None:
+def test_licence_is_added_once_and_removed(operator: GenServe) -> None:
     for model in ("flux-tools", "flux-1-dev", "flux-1-dev"):
         assert operator("licences", "add", model).out == f"{model} is licensed\n"
     assert [row[0] for row in operator("licences", "list").table] == ["flux-1-dev", "flux-tools"]
@@ -127,7 +122,7 @@ def test_licences_are_added_listed_and_removed(operator: GenServe) -> None:
     assert operator("licences", "add", "unheard-of").code == 1
 
 
-def test_the_books_are_exported(operator: GenServe, here: Path) -> None:
+def test_export_writes_ledger_audit_and_usage(operator: GenServe, here: Path) -> None:
     assert operator("credits", "grant", "1").code == 0
     assert operator("export", "books").code == 0
     lines = (here / "books" / "ledger.jsonl").read_text().splitlines()
@@ -142,7 +137,10 @@ def test_the_books_are_exported(operator: GenServe, here: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        ("organizations approve acme gen-2-max 8", "tolerance"),
+        ("organizations approve acme gen-9 3", "no such endpoint"),
         ("organizations cap acme violence low", "tolerance"),
+        ("organizations cap acme gore 3", f"the categories are: {', '.join(CATEGORIES)}"),
         ("projects set shop", "nothing to set"),
         ("projects set shop --max-active -1", "--max-active"),
         ("projects set shop --weight nan", "--weight"),
@@ -154,8 +152,7 @@ def test_the_books_are_exported(operator: GenServe, here: Path) -> None:
         ("organizations create -- ../x", "id"),
     ],
 )
-def test_a_mistake_is_named(operator: GenServe, shop: str, command: str, message: str) -> None:
-    result = operator(*(shop if word == "shop" else word for word in command.split()))
-    assert result.code in (1, 2)
-    assert result.out == ""
+def test_invalid_argument_is_named(operator: GenServe, acme: str, shop: str, command: str, message: str) -> None:
+    result = operator(*({"acme": acme, "shop": shop}.get(word, word) for word in command.split()))
+    assert (result.code in (1, 2), result.out) == (True, "")
     assert message in result.err

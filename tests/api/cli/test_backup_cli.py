@@ -1,4 +1,4 @@
-"""A drill: a service in the middle of its work is backed up, lost, and put back elsewhere."""
+"""A service in the middle of its work is backed up, lost, and restored elsewhere."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def other(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> GenServe:
-    """Commands on a service of the same name on another server, with the same objects."""
+    """Runs commands run_on a service of the same name run_on another server, with the same objects."""
     (tmp_path / "other").mkdir()
     config = write_config(tmp_path / "other", repository, elsewhere.url, prefix)
     config.write_text(config.read_text().replace(str(tmp_path / "other" / "data"), str(tmp_path / "data")))
     return GenServe(config, monkeypatch, capsys)
 
 
-def on(url: str, prefix: str, step: Callable[[TaskStore], Awaitable[T]]) -> T:
+def run_on(url: str, prefix: str, step: Callable[[TaskStore], Awaitable[T]]) -> T:
     async def wrapper() -> T:
         redis = connection.connect(url)
         try:
@@ -64,7 +64,7 @@ def on(url: str, prefix: str, step: Callable[[TaskStore], Awaitable[T]]) -> T:
 
 
 async def work(store: TaskStore) -> None:
-    """Leaves tasks in every place: ended with a webhook due, leased and begun, waiting."""
+    """Leaves one ended task with a webhook, one in work and one in the queue."""
     credits = CreditStore(store.redis, store.prefix)
     await credits.grant(ORGANIZATION, "first", 1000, by="test")
     await KeyStore(store.redis, store.prefix).create("test")
@@ -77,7 +77,7 @@ async def work(store: TaskStore) -> None:
 
 
 async def finish(store: TaskStore) -> None:
-    """What dispatchers do that find it: leases run out, and all is done."""
+    """Works as dispatchers do after the restoration, until all tasks are done."""
     await make_due(store, f"leased:{QUEUE}")
     await store.reap(QUEUE)
     for lease in await store.lease(QUEUE, 10, ALL):
@@ -92,17 +92,17 @@ async def finish(store: TaskStore) -> None:
 
 @pytest.fixture
 def copy(gen_serve: GenServe, redis_url: str, prefix: str, tmp_path: Path) -> str:
-    """The folder of a backup of a service in the middle of its work, which had two objects."""
+    """Returns the folder of a backup, with two objects."""
     objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
     for key in ("results/a/1/image.png", "results/b/1/image.png"):
         asyncio.run(objects.put(key, b"x", "image/png"))
-    on(redis_url, prefix, work)
+    run_on(redis_url, prefix, work)
     result = gen_serve("backup", str(tmp_path / "backup"))
     assert (result.code, "2 objects" in result.out) == (0, True), result.err
     return str(tmp_path / "backup")
 
 
-def test_a_service_goes_on_from_its_backup(
+def test_restored_service_finishes_its_tasks(
     other: GenServe, copy: str, redis_url: str, elsewhere: EmbeddedRedis, prefix: str, tmp_path: Path
 ) -> None:
     objects = ObjectStore((tmp_path / "data" / "objects").as_uri())
@@ -110,63 +110,68 @@ def test_a_service_goes_on_from_its_backup(
     result = other("restore", copy)
     assert result.code == 0, result.err
     assert "1 of 2 objects no longer exist: results/a/1/image.png" in result.out
-    assert on(elsewhere.url, prefix, everything) == on(redis_url, prefix, everything)
+    assert run_on(elsewhere.url, prefix, everything) == run_on(redis_url, prefix, everything)
 
     async def life_s(store: TaskStore) -> int:
         [key] = [key async for key in store.redis.scan_iter(f"{prefix}idempotency:*", count=1000)]
         return await store.redis.ttl(key)
 
-    assert 0 < on(elsewhere.url, prefix, life_s) <= 24 * 3600
-    on(elsewhere.url, prefix, finish)
+    assert 0 < run_on(elsewhere.url, prefix, life_s) <= 24 * 3600
+    run_on(elsewhere.url, prefix, finish)
 
 
-def test_a_store_and_a_folder_with_something_in_them_are_left_alone(gen_serve: GenServe, copy: str) -> None:
+def test_store_or_folder_that_is_not_empty_is_refused(gen_serve: GenServe, copy: str) -> None:
     result = gen_serve("restore", copy)
     assert (result.code, "not empty" in result.err) == (1, True)
     result = gen_serve("backup", copy)
     assert (result.code, "is not empty" in result.err) == (2, True)
 
 
-class Away:
-    """An object store that is out of reach."""
+class UnreachableObjects:
+    """Fails as an object store that is out of reach."""
 
     async def keys(self, prefix: str) -> list[str]:
         raise GenericError("Generic S3 error: out of reach\n\nDebug source: ...")
 
 
-def test_with_the_object_store_away_both_say_so(
+def test_unreachable_object_store_fails_the_backup_and_the_restoration(
     gen_serve: GenServe, other: GenServe, copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.cli.backup.readable_object_store", lambda config: Away())
+    monkeypatch.setattr("serve_app.cli.backup.readable_object_store", lambda config: UnreachableObjects())
     for result in (gen_serve("backup", f"{copy}-2"), other("restore", copy)):
         assert (result.code, result.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
     monkeypatch.undo()
     assert gen_serve("backup", f"{copy}-2").code == other("restore", copy).code == 0, "and can be repeated"
 
 
-def test_a_restoration_that_broke_off_is_repeated(
-    other: GenServe, copy: str, elsewhere: EmbeddedRedis, prefix: str
-) -> None:
+def test_interrupted_restoration_is_repeated(other: GenServe, copy: str, elsewhere: EmbeddedRedis, prefix: str) -> None:
     async def half_done(store: TaskStore) -> None:
         await store.redis.set(f"{prefix}restoring", "{}")
         await store.redis.set(f"{prefix}clock:{QUEUE}", "7")
 
-    on(elsewhere.url, prefix, half_done)
+    run_on(elsewhere.url, prefix, half_done)
     with pytest.raises(HalfRestored, match="repeat gen-serve restore"):
-        on(elsewhere.url, prefix, lambda store: check_whole(store.redis, prefix))
+        run_on(elsewhere.url, prefix, lambda store: check_whole(store.redis, prefix))
     assert other("restore", copy).code == 0
-    on(elsewhere.url, prefix, finish)
+    run_on(elsewhere.url, prefix, finish)
 
 
-@pytest.mark.parametrize("fault", ["no folder", "not finished", "damaged", "another prefix"])
-def test_what_is_no_whole_backup_is_refused(other: GenServe, copy: str, fault: str) -> None:
-    folder = Path(copy) / "sub" if fault == "no folder" else Path(copy)
+def test_incomplete_backup_is_refused(other: GenServe, copy: str) -> None:
+    folder = Path(copy)
+
+    def refused(folder: Path) -> bool:
+        result = other("restore", str(folder))
+        return (result.code, "backup" in result.err) == (2, True)
+
+    assert refused(folder / "missing")
+    dump = (folder / "store.rdb").read_bytes()
+    (folder / "store.rdb").write_bytes(b"REDIS0011")
+    assert refused(folder), "a damaged dump"
+    (folder / "store.rdb").write_bytes(dump)
     assert other.config
-    if fault == "not finished":
-        (folder / "backup.json").unlink()
-    if fault == "damaged":
-        (folder / "store.rdb").write_bytes(b"REDIS0011")
-    if fault == "another prefix":
-        other.config.write_text(re.sub(r'"prefix": "[^"]*"', '"prefix": "else:"', other.config.read_text()))
-    result = other("restore", str(folder))
-    assert (result.code, "backup" in result.err) == (2, True)
+    config = other.config.read_text()
+    other.config.write_text(re.sub(r'"prefix": "[^"]*"', '"prefix": "else:"', config))
+    assert refused(folder), "another prefix"
+    other.config.write_text(config)
+    (folder / "backup.json").unlink()
+    assert refused(folder), "an unfinished backup"

@@ -1,7 +1,8 @@
-"""`gen-serve bench`, against a server of which it is known what it does: all that is exact is checked."""
+"""`gen-serve bench` on a scripted server."""
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import sys
@@ -25,7 +26,7 @@ EVERY_50_MS = ("--arrivals", "constant", "--rate", "20", *ONE)
 
 @contextmanager
 def scripted_server(*acts: Act) -> Iterator[tuple[ScriptedServer, tuple[str, ...]]]:
-    """A server, and the words that name it and the folder."""
+    """Yields a server, and the options that name it and the output folder."""
     server = ScriptedServer(*acts)
     with serving(server.app) as base_url:
         yield server, ("--base-url", base_url, "--key", "secret", "--poll-every", "0.02", "-o", "out")
@@ -35,25 +36,27 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
 
 
-def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path) -> None:
+def test_run_reports_every_request(gen_serve: GenServe, here: Path) -> None:
     with scripted_server("serve", "refuse", "serve", "moderate", "no result") as (server, where):
-        result = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "2", "--warm-up", "1", *where, "--json")
+        result = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "1", "--warm-up", "0.5", *where, "--json")
     assert result.code == 0
     summary = result.json["figures"]
     requests = rows(here / "out")
     counted = Counter(each["end"] for each in requests if not each["warm_up"])
-    assert (len(server.bodies), len(requests), summary["requests"]) == (60, 60, 40)
-    assert Counter(each["end"] for each in requests) == {"served": 24, "refused": 12, "failed": 24}
+    assert (len(server.bodies), len(requests), summary["requests"]) == (30, 30, 20)
+    assert Counter(each["end"] for each in requests) == {"served": 12, "refused": 6, "failed": 12}
     assert summary["ends"] == dict(counted)
     assert set(summary["failures"]) == {"Content Moderated", "unusable answer: Ready without a result"}
-    assert summary["attainment"] == round(counted["served"] / 40, 4)
-    assert summary["goodput_per_s"] == counted["served"] / 2
+    assert summary["attainment"] == round(counted["served"] / 20, 4)
+    assert summary["goodput_per_s"] == counted["served"]
     assert json.loads((here / "out" / "summary.json").read_text()) == result.json
+    with (here / "out" / "rows.csv").open() as file:
+        assert [row["reason"] for row in csv.DictReader(file)] == [row["reason"] for row in requests]
     for name in ("report.html", "rows.jsonl", "rows.csv", "summary.json"):
         assert "secret" not in (here / "out" / name).read_text()
 
 
-def test_a_closed_loop_ends_with_1_when_a_threshold_is_crossed(gen_serve: GenServe, here: Path) -> None:
+def test_violated_threshold_of_a_closed_loop_exits_with_1(gen_serve: GenServe, here: Path) -> None:
     loop = ("--concurrency", "4", "--num-requests", "20", "--fail-if", "p95>60", "--fail-if", "attainment<0.99")
     with scripted_server("serve", "refuse") as (server, where):
         result = gen_serve("bench", "run", *ONE, *loop, *where)
@@ -65,7 +68,7 @@ def test_a_closed_loop_ends_with_1_when_a_threshold_is_crossed(gen_serve: GenSer
 
 
 @pytest.mark.slow
-def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here: Path) -> None:
+def test_sweep_has_a_row_and_a_folder_per_rate(gen_serve: GenServe, here: Path) -> None:
     with scripted_server("serve") as (_, where):
         words = ("--endpoint", "gen-any", "--arrivals", "constant", "--rates", "10,20", "--duration", "1")
         output = gen_serve("bench", "sweep", *words, *where, "--json").json
@@ -74,7 +77,7 @@ def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here:
     assert len(rows(here / "out" / "02-20-per-s")) == 20
 
 
-def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path) -> None:
+def test_trace_is_replayed_faster(gen_serve: GenServe, here: Path) -> None:
     recorded = [
         Arrival(offset=offset, endpoint=endpoint, tenant=tenant, width=512, height=256, steps=4)
         for offset, endpoint, tenant in ((0, "gen-pro", 0), (0.5, "gen-2-max", 1), (1.0, "gen-pro", 0))
@@ -89,7 +92,7 @@ def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_cli: GenServe, service: Service, here: Path) -> None:
+def test_recorded_trace_has_shapes_and_no_prompts(client_cli: GenServe, service: Service, here: Path) -> None:
     config, settings = here / "config.yaml", service.settings
     config_body = {
         "data_dir": str(settings.data_dir),
@@ -120,7 +123,9 @@ def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_cli: GenServe
         ("run --mix nowhere.yaml", 2, "[Errno 2] No such file or directory: 'nowhere.yaml'"),
     ],
 )
-def test_mistakes_are_told_in_a_line(gen_serve: GenServe, here: Path, words: str, code: int, expected: str) -> None:
+def test_invalid_argument_is_named_in_one_line(
+    gen_serve: GenServe, here: Path, words: str, code: int, expected: str
+) -> None:
     result = gen_serve("bench", *words.split(), "--key", "x")
     assert (result.code, result.out) == (code, "")
     assert result.err.startswith(f"error: {expected}")
@@ -128,9 +133,7 @@ def test_mistakes_are_told_in_a_line(gen_serve: GenServe, here: Path, words: str
     assert list(here.iterdir()) == []
 
 
-def test_without_its_distribution_one_line_says_how_to_get_it(
-    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_is_named(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gen_serve_bench", None)
     try:
         importlib.reload(bench)

@@ -1,4 +1,4 @@
-"""`gen-serve generate`: from the words at the command line to a file on the disk."""
+"""`gen-serve generate`: fields, files, formats and interrupts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAR = ("generate", ENDPOINT, "prompt=a red star", "seed=7")
 
 @pytest.fixture
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What is submitted. Every answer has a warning."""
+    """Returns the list of submitted bodies. Every answer has a warning."""
     submit, calls = Client.submit, []
 
     def record_submit(client: Client, endpoint: str, body: dict[str, Any]) -> Submission:
@@ -36,7 +36,7 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while the result is waited for."""
+    """Sends Ctrl-C while a command waits for a result."""
 
     def wait(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -49,9 +49,9 @@ def only_task(gen_serve: GenServe) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize(("name", "form"), [("star.png", "PNG"), ("star.JPEG", "JPEG"), ("star.webp", "WEBP")])
+@pytest.mark.parametrize(("name", "form"), [("star.png", "PNG"), ("star.JPEG", "JPEG")])
 @pytest.mark.usefixtures("model")
-def test_the_suffix_says_which_format_is_made(client_cli: GenServe, here: Path, name: str, form: str) -> None:
+def test_suffix_selects_the_format(client_cli: GenServe, here: Path, name: str, form: str) -> None:
     result = client_cli(*STAR, "-o", name, notes=True)
     assert (result.code, result.out) == (0, f"{name}\n")
     assert result.err == f"seed 7 · 0.9 credits · 1.5 s · id {only_task(client_cli)['id']}\n"
@@ -63,7 +63,7 @@ def test_the_suffix_says_which_format_is_made(client_cli: GenServe, here: Path, 
 
 
 @pytest.mark.usefixtures("model")
-def test_without_a_name_it_is_called_by_its_id(client_cli: GenServe, here: Path) -> None:
+def test_file_without_a_name_is_named_by_its_id(client_cli: GenServe, here: Path) -> None:
     result = client_cli(*STAR, notes=True)
     assert result.out == f"{only_task(client_cli)['id']}.jpeg\n"
     (here / "stars").mkdir()
@@ -76,6 +76,7 @@ def test_without_a_name_it_is_called_by_its_id(client_cli: GenServe, here: Path)
     ("words", "expected"),
     [
         (("-o", "missing/star.png"), "there is no folder missing for star.png"),
+        (("-o", "locked/star.png"), "is not writable"),
         (("-o", "star.mp4"), f"{ENDPOINT} makes jpeg, png, webp: star.mp4 needs another suffix"),
         (("-o", "star.png", "output_format=jpeg"), "the suffix of star.png contradicts output_format=jpeg"),
         (("-o", "star.png", "--detach"), "--detach saves no file"),
@@ -87,10 +88,17 @@ def test_without_a_name_it_is_called_by_its_id(client_cli: GenServe, here: Path)
         (("=4",), "'=4' is not name=value"),
     ],
 )
-def test_mistakes_cost_nothing(
-    client_cli: GenServe, bodies: list[dict[str, Any]], here: Path, words: tuple[str, ...], expected: str
+def test_invalid_argument_submits_nothing(
+    client_cli: GenServe,
+    bodies: list[dict[str, Any]],
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    expected: str,
 ) -> None:
     (here / "text.png").write_text("not an image")
+    (here / "locked").mkdir()
+    monkeypatch.setattr("os.access", lambda path, _: "locked" not in str(path))
     with (here / "large.png").open("wb") as large:
         large.write(image_file())
         large.truncate(21 * 2**20)
@@ -102,13 +110,7 @@ def test_mistakes_cost_nothing(
     assert sorted(here.iterdir()) == before
 
 
-def test_a_folder_that_can_not_be_written_is_named(client_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda *_: False)
-    result = client_cli(*STAR)
-    assert (result.code, "is not writable" in result.err) == (2, True)
-
-
-def test_what_is_refused_or_came_to_nothing_is_told_in_a_line(client_cli: GenServe, service: Service) -> None:
+def test_refused_or_failed_task_is_explained_in_one_line(client_cli: GenServe, service: Service) -> None:
     result = client_cli(*STAR, "steps=99")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert result.err.startswith("error: HTTP 422: body.steps: ")
@@ -118,7 +120,7 @@ def test_what_is_refused_or_came_to_nothing_is_told_in_a_line(client_cli: GenSer
     assert (result.code, result.out, result.err) == (1, "", "error: Content Moderated: violence\n")
 
 
-def test_values_have_the_type_of_their_field(client_cli: GenServe, bodies: list[dict[str, Any]], here: Path) -> None:
+def test_values_get_the_type_of_their_field(client_cli: GenServe, bodies: list[dict[str, Any]], here: Path) -> None:
     (here / "a.png").write_bytes(image_file())
     (here / "b.webp").write_bytes(image_file(form="WEBP"))
     prompts = ("1984", "null", '"quoted"', "[1, 2].", "@home", "a=b")
@@ -132,13 +134,13 @@ def test_values_have_the_type_of_their_field(client_cli: GenServe, bodies: list[
     assert [base64.b64decode(image) for image in images] == [image_file(), image_file(form="WEBP")]
 
 
-def test_a_detached_task_is_fetched_later(client_cli: GenServe, service: Service, here: Path) -> None:
+def test_detached_task_is_saved_later(client_cli: GenServe, service: Service, here: Path) -> None:
     task_id = client_cli(*STAR, "--detach").out.strip()
     assert task_id == only_task(client_cli)["id"]
     assert list(here.iterdir()) == []
     service.worker.deliver(task_id, image_file(form="JPEG"))
     result = client_cli("tasks", "wait", task_id, "-o", "star.png", notes=True)
-    assert (result.code, result.out) == (0, "star.jpeg\n"), "it is named by what it is"
+    assert (result.code, result.out) == (0, "star.jpeg\n"), "the suffix is that of the format"
     assert (here / "star.jpeg").read_bytes() == image_file(form="JPEG")
     assert client_cli("tasks", "wait", task_id, "--json").json["file"] == f"{task_id}.jpeg"
     assert client_cli(*STAR, "--detach", "--json").json["polling_url"]
@@ -154,10 +156,10 @@ def test_a_detached_task_is_fetched_later(client_cli: GenServe, service: Service
         (None, "Error", "cancelled "),
         ("too late", "Ready", "not cancelled: HTTP 409"),
     ],
-    ids=["yes", "no", "another interrupt", "an end of input", "nobody there", "too late"],
+    ids=["yes", "no", "interrupt", "end of input", "no terminal", "too late"],
 )
 @pytest.mark.usefixtures("interrupt")
-def test_an_interrupt_cancels_if_wanted_or_where_nobody_answers(
+def test_interrupt_asks_before_it_cancels(
     client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, answer: Any, status: str, expected: str
 ) -> None:
     def confirm(*_: Any, **__: Any) -> bool:
@@ -182,7 +184,7 @@ def test_warnings_come_before_the_wait(client_cli: GenServe) -> None:
 
 
 @pytest.mark.usefixtures("interrupt")
-def test_an_interrupt_of_waiting_leaves_the_task(client_cli: GenServe) -> None:
+def test_interrupted_wait_leaves_the_task(client_cli: GenServe) -> None:
     task_id = client_cli(*STAR, "--detach").out.strip()
     result = client_cli("tasks", "wait", task_id)
     assert (result.code, only_task(client_cli)["status"]) == (130, "Pending")

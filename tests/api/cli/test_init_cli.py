@@ -1,4 +1,4 @@
-"""What a service starts with, and whether it is fit to: `gen-serve init`, `check`, `deploy` and `down`."""
+"""`gen-serve init`, `check`, `deploy` and `down`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serve_app.storage import connection
 
 @pytest.fixture
 def get_role(redis_url: str, prefix: str) -> Callable[[str], str | None]:
-    """The role of the holder of a key, None for a key that is not valid."""
+    """Returns the role of a key, None for an invalid one."""
 
     async def look_up(secret: str) -> str | None:
         client = connection.connect(redis_url)
@@ -35,7 +35,7 @@ def states(gen_serve: GenServe) -> dict[str, str]:
     return {each["what"]: each["state"] for each in gen_serve("init", "--json").json}
 
 
-def test_it_makes_what_is_missing_and_nothing_twice(
+def test_init_makes_missing_files_once(
     gen_serve: GenServe, tmp_path: Path, get_role: Callable[[str], str | None]
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -51,7 +51,7 @@ def test_it_makes_what_is_missing_and_nothing_twice(
     assert get_role(gen_serve("init", "--new-key", "first").out.strip()) == "operator"
 
 
-def test_on_a_cluster_it_says_what_the_nodes_need(
+def test_init_for_a_cluster_names_the_secrets_of_nodes(
     gen_serve: GenServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GEN_RAY__ADDRESS", "auto")
@@ -64,13 +64,13 @@ def test_on_a_cluster_it_says_what_the_nodes_need(
 
 @pytest.fixture
 def initialized_cli(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> GenServe:
-    """A service that has been begun, with a queue whose weights ship with it and the others' fetched when needed."""
+    """Runs commands on an initialized service, which may fetch weights."""
     assert gen_serve("init").code == 0
     monkeypatch.setattr("serve_app.cluster.checks.weights.HF_HUB_OFFLINE", False)
     return gen_serve
 
 
-def test_what_one_machine_needs_is_looked_at(
+def test_check_of_one_machine_names_refusals(
     initialized_cli: GenServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = initialized_cli("check", "--json")
@@ -85,7 +85,7 @@ def test_what_one_machine_needs_is_looked_at(
     assert result.err == "error: not fit to serve: fix what is refused above\n"
 
 
-def test_a_cluster_has_to_be_named_and_there(initialized_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_must_be_named_and_reachable(initialized_cli: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in ("deploy", "down"):
         result = initialized_cli(command)
         assert (result.code, "ray.address is not set" in result.err) == (2, True)
@@ -96,7 +96,7 @@ def test_a_cluster_has_to_be_named_and_there(initialized_cli: GenServe, monkeypa
     assert (result.code, f"no server listens at ray.address, {address}" in result.err) == (1, True)
 
 
-def test_mistakes_in_the_settings_are_told_once(gen_serve: GenServe, tmp_path: Path) -> None:
+def test_repeated_mistake_in_the_settings_is_named_once(gen_serve: GenServe, tmp_path: Path) -> None:
     result = gen_serve("check")
     assert (result.code, "gen-serve init makes one" in result.err) == (2, True)
     config = tmp_path / "shared.yaml"

@@ -1,4 +1,4 @@
-"""`gen-serve plan`: from words, from a trace, and from what a service did; and `gen-serve profile`."""
+"""`gen-serve plan` from options, from a trace and from reports of replicas; `gen-serve profile`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def profile(here: Path) -> tuple[str, ...]:
     return ("--profile", "profile.json")
 
 
-def test_words_make_a_plan(gen_serve: GenServe, profile: tuple[str, ...], here: Path) -> None:
+def test_plan_follows_the_options(gen_serve: GenServe, profile: tuple[str, ...], here: Path) -> None:
     load = ("--rate", "2", "--arrivals", "constant", "--duration", "100", "--size", "1024x1024", "--steps", "10")
     price = ("--gpu-price", "3", "--slo", "p99=3s", "--plot", "plan.svg")
     document = gen_serve("plan", MODEL, *load, *price, *profile, "--json", notes=True).json
@@ -35,13 +35,13 @@ def test_words_make_a_plan(gen_serve: GenServe, profile: tuple[str, ...], here: 
     assert "p99 at most 3 s" in (here / "plan.svg").read_text()
 
 
-def test_autoscaling_stands_beside_fixed_numbers(gen_serve: GenServe, profile: tuple[str, ...]) -> None:
+def test_plan_compares_autoscaling_with_fixed_numbers(gen_serve: GenServe, profile: tuple[str, ...]) -> None:
     load = ("--rate", "2", "--duration", "200", "--steps", "10", "--max-replicas", "3")
     result = gen_serve("plan", MODEL, *load, *profile, "--autoscale", "1-4", "--target-wait", "20", notes=True)
     assert result.table[-1][0] == "1-4"
 
 
-def test_a_trace_is_planned_for_one_model_of_it(gen_serve: GenServe, profile: tuple[str, ...], here: Path) -> None:
+def test_trace_is_planned_for_one_of_its_models(gen_serve: GenServe, profile: tuple[str, ...], here: Path) -> None:
     arrivals = [
         Arrival(offset=number, endpoint=endpoint, width=1024, height=1024, steps=5)
         for number in range(30)
@@ -53,7 +53,7 @@ def test_a_trace_is_planned_for_one_model_of_it(gen_serve: GenServe, profile: tu
     assert (one["replicas"], one["goodput"]) == ("1", pytest.approx(1, rel=0.05))
 
 
-def test_what_replicas_reported_makes_a_profile(gen_serve: GenServe) -> None:
+def test_reports_of_replicas_make_a_profile(gen_serve: GenServe) -> None:
     assert gen_serve.config is not None
     store = json.loads(gen_serve.config.read_text())["redis"]
     sizes = [1.0, 2.0] * 20
@@ -81,7 +81,7 @@ def test_what_replicas_reported_makes_a_profile(gen_serve: GenServe) -> None:
         ((MODEL, "--rate", "1", "--autoscale", "4"), "MIN-MAX"),
     ],
 )
-def test_what_makes_no_plan_is_said(
+def test_invalid_argument_of_a_plan_is_named(
     gen_serve: GenServe, profile: tuple[str, ...], words: tuple[str, ...], why: str
 ) -> None:
     result = gen_serve("plan", *words, *profile, notes=True)
@@ -89,7 +89,7 @@ def test_what_makes_no_plan_is_said(
     assert why in result.err
 
 
-def test_a_model_is_measured_without_a_service(
+def test_profile_measures_a_model_without_a_service(
     gen_serve: GenServe, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(), "simulated/2ms")

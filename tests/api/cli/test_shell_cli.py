@@ -1,4 +1,4 @@
-"""What a shell user expects: version, help, completion, levels of logs, tuned models."""
+"""Version, help, completion, log levels and tuned models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.http_service import Service
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 
-def test_the_version_and_examples_in_help_that_stand_line_by_line(gen_serve: GenServe) -> None:
+def test_help_has_examples_line_by_line(gen_serve: GenServe) -> None:
     assert gen_serve("--version").out == f"gen-serve {version('gen-serve')}\n"
     assert "--install-completion" in gen_serve("--help").out
     lines = [line.strip() for line in gen_serve("generate", "--help").out.splitlines()]
@@ -20,7 +20,7 @@ def test_the_version_and_examples_in_help_that_stand_line_by_line(gen_serve: Gen
 
 
 @pytest.mark.parametrize(("words", "expected"), [("gen-serve mod", "models"), ("gen-serve tasks wa", "wait")])
-def test_words_are_completed_in_bash(
+def test_bash_completes_commands(
     gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, words: str, expected: str
 ) -> None:
     monkeypatch.setenv("_GEN_SERVE_COMPLETE", "complete_bash")
@@ -29,7 +29,7 @@ def test_words_are_completed_in_bash(
     assert expected in gen_serve().out.split()
 
 
-def test_a_level_of_logs_is_set_listed_and_taken_back(gen_serve: GenServe) -> None:
+def test_log_level_is_set_listed_and_reset(gen_serve: GenServe) -> None:
     assert gen_serve("logs", "level", "serve_app.dispatcher", "debug").out == "serve_app.dispatcher: debug\n"
     assert gen_serve("logs", "level", "deployments", "warning").code == 0
     assert gen_serve("logs", "levels").table == [["deployments", "warning"], ["serve_app.dispatcher", "debug"]]
@@ -43,7 +43,7 @@ def test_a_level_of_logs_is_set_listed_and_taken_back(gen_serve: GenServe) -> No
     assert gen_serve("logs", "levels").table == [["deployments", "warning"]]
 
 
-def test_tuned_models_are_listed_and_deleted(client_cli: GenServe, service: Service) -> None:
+def test_tuned_model_is_listed_and_deleted(client_cli: GenServe, service: Service) -> None:
     project = service.worker.new_project(DEFAULT_ORGANIZATION)
     finetune_id = service.worker.new_finetune(project)
     words = ("finetunes", "list", "--key", service.worker.new_key(project))

@@ -1,23 +1,19 @@
-"""What a service says of itself: its endpoints, whether it is up, what waits, and its figures by a process."""
+"""The endpoints and the status of a service, and its metrics by a process of their own."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx2
 import pytest
-from pydantic import SecretStr
 from support.cli_runner import GenServe
-from support.http_service import Service, running
+from support.http_service import Service
 from support.worker import QUEUE
 
 from serve_app.accounts.roles import Role
-from serve_app.config.settings import MetricsSettings
 from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.running import listen
 
@@ -32,16 +28,9 @@ def test_endpoints_are_listed_with_their_prices(client_cli: GenServe) -> None:
     assert listed["gen-pro-1.0-canny", None]["deprecated"] is True
 
 
-def test_another_service_of_the_dialect_may_describe_nothing(
-    client_cli: GenServe, monkeypatch: pytest.MonkeyPatch, service: Service
+def test_status_of_a_ready_service_has_its_queues(
+    client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.app, "openapi", lambda: {"paths": {}})
-    monkeypatch.setattr(service.app, "openapi_schema", None)
-    assert client_cli("models", "--json").json == []
-    assert client_cli("generate", "gen-3-image-klein", "prompt=a red star", "steps=4", "--detach").code == 0
-
-
-def test_a_service_that_is_ready(client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     client_cli("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
     with service.metrics() as metrics_client:
         metrics = ("--metrics-url", f"{str(metrics_client.base_url).rstrip('/')}/metrics")
@@ -54,14 +43,14 @@ def test_a_service_that_is_ready(client_cli: GenServe, service: Service, monkeyp
     assert status["models"][QUEUE].keys() == {"queued", "leased", "quarantined"}
     monkeypatch.setenv("GEN_KEY", service.worker.new_key(service.worker.new_project("default"), Role.OPERATOR))
     heading = client_cli("status").out.splitlines()[1]
-    assert all(name in heading for name in ("wait p50/p95", "replicas", "last error")), "what operators see"
+    assert all(name in heading for name in ("wait p50/p95", "replicas", "last error"))
     assert client_cli("status", "--window", "24h").code == 0
     queue = client_cli("status", "--json").json["models"][QUEUE]
     assert queue["queued"] >= 1
     assert {"predicted_wait_s", "windows", "what_if", "failures"} <= set(queue)
 
 
-def test_without_figures_it_is_said_why(client_cli: GenServe) -> None:
+def test_status_without_metrics_says_why(client_cli: GenServe) -> None:
     result = client_cli("status", notes=True)
     assert result.code == 0
     assert "--metrics-url" in result.err
@@ -69,46 +58,35 @@ def test_without_figures_it_is_said_why(client_cli: GenServe) -> None:
     assert out.json["models"] is None
 
 
-def test_a_service_that_is_not_there(client_cli: GenServe) -> None:
+def test_status_of_an_absent_service_fails(client_cli: GenServe) -> None:
     result = client_cli("status", "--base-url", "http://127.0.0.1:1", "--json")
     assert (result.code, result.json["ready"]) == (1, False)
     assert result.err == "error: http://127.0.0.1:1 is not ready or does not run; gen-serve up starts a service\n"
 
 
-def test_figures_that_ask_for_a_token(
-    redis_url: str, repository: Path, tmp_path: Path, client_cli: GenServe, monkeypatch: pytest.MonkeyPatch
+def test_metrics_are_served_with_a_token_until_a_signal(
+    gen_serve: GenServe, client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = MetricsSettings(token=SecretStr("let me in"))
-    with (
-        running(tmp_path / "data", redis_url, repository, metrics=metrics) as service,
-        service.metrics() as metrics_client,
-    ):
-        monkeypatch.setenv("GEN_METRICS_URL", f"{str(metrics_client.base_url).rstrip('/')}/metrics")
-        words = ("status", "--base-url", service.base_url)
-        assert "--metrics-token" in client_cli(*words, notes=True).err
-        monkeypatch.setenv("GEN_METRICS__TOKEN", "let me in")
-        assert json.loads(client_cli(*words, "--json").out)["models"]
-
-
-MAIN = "from serve_app.cli import main; main()"
-
-
-def test_the_figures_are_served_until_it_is_stopped(gen_serve: GenServe) -> None:
     environment = {**os.environ, "GEN_METRICS__PORT": str(free_port()), "GEN_METRICS__TOKEN": "shown"}
-    command = [sys.executable, "-c", MAIN, "metrics", "--config", str(gen_serve.config)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "metrics", "--config"]
+    with subprocess.Popen(
+        [*command, str(gen_serve.config)], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout
             url = process.stdout.readline().removeprefix("metrics: ").strip()
-            assert httpx2.get(url, timeout=60).status_code == 401
             response = httpx2.get(url, headers={"Authorization": "Bearer shown"}, timeout=60)
             assert 'gen_tasks_queued{model="flux3-klein"} 0.0' in response.text
+            words = ("status", "--base-url", service.base_url, "--metrics-url", url)
+            assert "--metrics-token" in client_cli(*words, notes=True).err
+            monkeypatch.setenv("GEN_METRICS__TOKEN", "shown")
+            assert client_cli(*words, "--json").json["models"][QUEUE]["queued"] == 0
         finally:
             process.send_signal(signal.SIGTERM)
     assert process.returncode == -signal.SIGTERM
 
 
-def test_what_is_missing_or_taken_is_named(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_used_port_of_metrics_is_named(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as missing:
         missing.setenv("GEN_METRICS", '{"port": null}')
         assert gen_serve("metrics").err.startswith("error: metrics.port is null: set it, or GEN_METRICS__PORT")

@@ -1,4 +1,4 @@
-"""The commands that look at tasks: list, show, wait, watch, cancel, and the list that follows them."""
+"""The commands of tasks: list, show, wait, watch and cancel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def task_id(client_cli: GenServe) -> str:
     return client_cli(*SUBMIT).out.strip()
 
 
-def test_a_task_is_listed_and_shown(client_cli: GenServe, service: Service, task_id: str) -> None:
+def test_task_is_listed_and_shown(client_cli: GenServe, service: Service, task_id: str) -> None:
     [row] = client_cli("tasks", "list").table
     assert row[:3] == [task_id, "gen-3-image-klein", "Pending"]
     assert int(dict(client_cli("tasks", "show", task_id).table)["queue_position"]) >= 1
@@ -38,7 +38,7 @@ def test_a_task_is_listed_and_shown(client_cli: GenServe, service: Service, task
     assert client_cli("tasks", "show", task_id, "--json").json["result"]["seed"] == 7
 
 
-def test_further_pages_keep_what_was_asked_for(client_cli: GenServe) -> None:
+def test_next_page_keeps_the_filter(client_cli: GenServe) -> None:
     ids = [client_cli(*SUBMIT).out.strip() for _ in range(3)]
     first = client_cli("tasks", "list", "--active", "--limit", "2")
     *_, last = first.out.splitlines()
@@ -48,12 +48,12 @@ def test_further_pages_keep_what_was_asked_for(client_cli: GenServe) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "wait", "watch"])
-def test_a_task_that_is_not_there_is_named(client_cli: GenServe, command: str) -> None:
+def test_missing_task_is_named(client_cli: GenServe, command: str) -> None:
     result = client_cli("tasks", command, str(uuid.uuid4()))
     assert (result.code, result.out, result.err) == (1, "", "error: there is no such task, or it has been deleted\n")
 
 
-def test_why_a_task_ended_is_shown(client_cli: GenServe, service: Service, task_id: str) -> None:
+def test_reason_of_an_end_is_shown(client_cli: GenServe, service: Service, task_id: str) -> None:
     other = client_cli(*SUBMIT).out.strip()
     service.worker.end(other, Status.REQUEST_MODERATED, details={"Moderation Reasons": ["violence", "self-harm"]})
     assert dict(client_cli("tasks", "show", other).table)["Moderation Reasons"] == "violence, self-harm"
@@ -62,15 +62,13 @@ def test_why_a_task_ended_is_shown(client_cli: GenServe, service: Service, task_
 
 
 @pytest.mark.usefixtures("model")
-def test_watching_a_task_saves_nothing(client_cli: GenServe, task_id: str) -> None:
+def test_watched_task_is_not_saved(client_cli: GenServe, task_id: str) -> None:
     result = client_cli("tasks", "watch", task_id, notes=True)
     assert result.out.startswith("http://")
     assert f"id {task_id}" in result.err
 
 
-def test_a_list_that_follows_tasks_tells_every_change(
-    client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watch_prints_every_change(client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [client_cli(*SUBMIT).out.strip() for _ in range(2)]
     steps = iter(
         (
@@ -85,7 +83,7 @@ def test_a_list_that_follows_tasks_tells_every_change(
     assert [(line[0], line[2]) for line in lines] == [(ids[number], status) for number, status in changes]
 
 
-def test_on_a_terminal_the_list_is_drawn_anew_until_an_interrupt(
+def test_watch_redraws_a_terminal_until_an_interrupt(
     client_cli: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, task_id: str
 ) -> None:
     looks = iter((lambda: service.worker.deliver(task_id, image_file(form="JPEG")),))
@@ -113,11 +111,11 @@ def test_on_a_terminal_the_list_is_drawn_anew_until_an_interrupt(
         ({"queue_position": 1, "eta": 25.0, "message": "starting model, about 20 s"}, "starting model, about 20 s"),
     ],
 )
-def test_what_is_expected_is_said_in_words(details: dict[str, Any], words: str) -> None:
+def test_outlook_of_a_task_is_described(details: dict[str, Any], words: str) -> None:
     assert describe_outlook(details) == words
 
 
-def test_what_answers_but_is_no_such_service_is_told(client_cli: GenServe) -> None:
+def test_foreign_server_is_named_in_one_line(client_cli: GenServe) -> None:
     with serving("127.0.0.1") as web:
         web.set_page("/v1/credits", b"<html>")
         result = client_cli("credits", "show", "--base-url", web.url(""))

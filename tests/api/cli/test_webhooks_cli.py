@@ -1,4 +1,4 @@
-"""The commands that look at deliveries and have them made again."""
+"""The commands of webhook deliveries."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Webhooks: TypeAlias = Callable[..., CommandResult]
 EndTasks: TypeAlias = Callable[..., list[str]]
 
 DESTINATION = "https://hooks.test:443"
-SECRET = "a secret, sealed or not, is nobody's business"
+SECRET = "a secret that no list shows"
 
 
 @pytest.fixture
 def end_tasks(redis_url: str, prefix: str) -> EndTasks:
-    """The ids of tasks that have just ended, the oldest first, after one attempt each where there is an outcome."""
+    """Ends tasks, with one delivery attempt each if there is an outcome. Returns their ids, the oldest first."""
 
     def create(n: int = 1, outcome: DeliveryOutcome | None = None, attempt: AttemptRecord | None = None) -> list[str]:
         async def end() -> list[str]:
@@ -45,7 +45,7 @@ def end_tasks(redis_url: str, prefix: str) -> EndTasks:
 
 @pytest.fixture
 def webhooks(gen_serve: GenServe) -> Webhooks:
-    """Runs one of their commands."""
+    """Runs a command of webhooks."""
     return lambda *words: gen_serve("webhooks", *words)
 
 
@@ -53,7 +53,7 @@ def states(webhooks: Webhooks) -> dict[str, str]:
     return {row[0]: row[2] for row in webhooks("list").table}
 
 
-def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, end_tasks: EndTasks) -> None:
+def test_deliveries_are_listed_with_state_and_answer(webhooks: Webhooks, end_tasks: EndTasks) -> None:
     [delivered] = end_tasks(1, "delivered", AttemptRecord(1.0, 204))
     [failed] = end_tasks(1, "failed", AttemptRecord(1.0, error="could not connect"))
     [retried] = end_tasks(1, "retry", AttemptRecord(1.0, 503, text="later"))
@@ -71,9 +71,7 @@ def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, end_tasks:
 
 
 @pytest.mark.parametrize("options", [(), ("--failed",)])
-def test_longer_lists_go_on_where_the_page_before_ended(
-    webhooks: Webhooks, end_tasks: EndTasks, options: tuple[str, ...]
-) -> None:
+def test_next_page_follows_the_cursor(webhooks: Webhooks, end_tasks: EndTasks, options: tuple[str, ...]) -> None:
     ids = end_tasks(3, "failed" if options else None)
     first = webhooks("list", "--limit", "2", *options)
     prompt, _, cursor = first.out.splitlines()[-1].rpartition(" ")
@@ -83,7 +81,7 @@ def test_longer_lists_go_on_where_the_page_before_ended(
     assert sorted(first.ids + rest.ids) == sorted(ids)
 
 
-def test_named_deliveries_are_sent_again(webhooks: Webhooks, end_tasks: EndTasks) -> None:
+def test_named_deliveries_are_replayed(webhooks: Webhooks, end_tasks: EndTasks) -> None:
     failed, other = end_tasks(2, "failed")
     [delivered] = end_tasks(1, "delivered")
     result = webhooks("replay", failed, delivered)
@@ -95,7 +93,7 @@ def test_named_deliveries_are_sent_again(webhooks: Webhooks, end_tasks: EndTasks
     assert states(webhooks)[other] == "waiting"
 
 
-def test_all_that_were_given_up_are_sent_again_once_it_is_confirmed(
+def test_failed_deliveries_are_replayed_after_a_confirmation(
     webhooks: Webhooks, end_tasks: EndTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = end_tasks(3, "failed")
@@ -124,13 +122,13 @@ def test_all_that_were_given_up_are_sent_again_once_it_is_confirmed(
         ("new-key surplus", "surplus"),
     ],
 )
-def test_wrong_usage_is_explained(webhooks: Webhooks, words: str, expected: str) -> None:
+def test_invalid_argument_of_webhooks_is_named(webhooks: Webhooks, words: str, expected: str) -> None:
     result = webhooks(*words.split())
     assert (result.code, result.out) == (2, "")
     assert expected in result.err
 
 
-def test_a_new_key_fits_the_settings_and_is_another_every_time(webhooks: Webhooks) -> None:
+def test_new_key_is_valid_and_unique(webhooks: Webhooks) -> None:
     keys = [webhooks("new-key").out.strip() for _ in range(2)]
     assert keys[0] != keys[1]
     settings = SealingSettings.model_validate({"keys": keys})

@@ -1,4 +1,4 @@
-"""The embedded server: its password, its lock, and what is left of its data when it or its parent is killed."""
+"""The embedded server: its password, its lock, and its data after a kill of it or of its parent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError, ConnectionError
 from support.clock import Clock
 
 from serve_app.launcher import embedded_redis
-from serve_app.launcher.embedded_redis import AlreadyRunning, EmbeddedRedis, running_url
+from serve_app.launcher.embedded_redis import AlreadyRunning, EmbeddedRedis, RedisNotStarted, running_url
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def connect(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, decode_responses=True)
 
 
-def test_it_wants_a_password_keeps_it_to_itself_and_never_evicts(server: EmbeddedRedis) -> None:
+def test_server_has_a_private_password_and_never_evicts(server: EmbeddedRedis) -> None:
     with redis.Redis(port=server.port) as stranger, pytest.raises(AuthenticationError):
         stranger.ping()
     assert server.pid is not None
@@ -46,7 +46,7 @@ def test_it_wants_a_password_keeps_it_to_itself_and_never_evicts(server: Embedde
     assert values == ["127.0.0.1", "yes", "everysec", "noeviction"]
 
 
-def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) -> None:
+def test_killed_server_is_revived_with_data_and_address(server: EmbeddedRedis) -> None:
     url = server.url
     with connect(url) as client:
         for n in range(100):
@@ -60,16 +60,16 @@ def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) 
         assert client.dbsize() == 100
 
 
-def test_a_second_instance_is_kept_out(server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It gives a predecessor some seconds to end.
+def test_second_server_of_a_folder_is_refused(server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A predecessor has some seconds to end.
     monkeypatch.setattr(embedded_redis, "time", Clock())
     with pytest.raises(AlreadyRunning, match="already runs"):
         EmbeddedRedis(server.folder)
     assert running_url(server.folder) == server.url
 
 
-def test_a_stop_frees_the_folder(tmp_path: Path) -> None:
-    for n in range(3):
+def test_stopped_server_frees_its_folder(tmp_path: Path) -> None:
+    for n in range(2):
         server = EmbeddedRedis(tmp_path)
         server.start()
         with connect(server.url) as client:
@@ -78,7 +78,7 @@ def test_a_stop_frees_the_folder(tmp_path: Path) -> None:
         assert running_url(tmp_path) is None
 
 
-def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+def test_server_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import sys, time, pathlib; from serve_app.launcher.embedded_redis import EmbeddedRedis;"
         f"s = EmbeddedRedis(pathlib.Path({str(tmp_path)!r})); s.start(); print(s.pid, flush=True); time.sleep(600)"
@@ -101,9 +101,11 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     successor.stop()
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_failed_start_shows_the_log(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path)
     (tmp_path / "appendonlydir").write_text("in the way")
-    with pytest.raises(RuntimeError, match="did not start"):
-        server.start()
-    server.stop()
+    try:
+        with pytest.raises(RedisNotStarted, match=r"accepted tasks are kept\. .*server\.log ends:"):
+            server.start()
+    finally:
+        server.stop()
