@@ -1,4 +1,4 @@
-"""A replica whose loop hangs, or does nothing but fail, is unhealthy; one that waits for work is not."""
+"""Health of background loops: a loop that hangs or always fails is unhealthy, an idle one is healthy."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_PAUSE_S", 0.001)
 
 
-async def broken() -> None:
+async def fail() -> None:
     raise ValueError("a bug")
 
 
-async def stuck() -> None:
+async def hang() -> None:
     await asyncio.Event().wait()
 
 
-async def waiting() -> None:
+async def wait_for_work() -> None:
     with idle():
         await asyncio.Event().wait()
 
 
-async def cancelled_inside() -> None:
+async def cancel() -> None:
     raise asyncio.CancelledError
 
 
-async def away() -> None:
+async def lose_redis() -> None:
     raise RedisConnectionError
 
 
 @pytest.mark.parametrize(
     ("body", "rounds", "fault"),
     [
-        (broken, 3, r"the work loop has failed \d+ times in a row"),
-        (cancelled_inside, 3, r"the work loop has failed \d+ times in a row"),
-        (stuck, 1, "the work loop hangs"),
-        (waiting, 1, None),
-        (away, 3, None),
+        (fail, 3, r"the work loop has failed \d+ times in a row"),
+        (cancel, 3, r"the work loop has failed \d+ times in a row"),
+        (hang, 1, "the work loop hangs"),
+        (wait_for_work, 1, None),
+        (lose_redis, 3, None),
     ],
 )
-async def test_a_loop_that_hangs_or_fails_at_every_pass_is_unhealthy(
+async def test_loop_that_hangs_or_always_fails_is_unhealthy(
     body: Callable[[], Awaitable[None]], rounds: int, fault: str | None
 ) -> None:
     entered = 0
@@ -69,8 +69,8 @@ async def test_a_loop_that_hangs_or_fails_at_every_pass_is_unhealthy(
     await loops.stop()
 
 
-async def test_a_loop_that_has_ended_is_unhealthy() -> None:
-    started = BackgroundTasks({"work": waiting})
+async def test_ended_loop_is_unhealthy() -> None:
+    started = BackgroundTasks({"work": wait_for_work})
     await asyncio.sleep(0)
     await started.stop()
     with pytest.raises(RuntimeError, match="the work loop has ended"):

@@ -1,3 +1,5 @@
+"""The cache of values by their bytes."""
+
 from __future__ import annotations
 
 from threading import Barrier, Thread
@@ -7,12 +9,12 @@ import pytest
 from deployments.lru_cache import ByteCache, CacheStats
 
 
-def a_cache(limit: int) -> ByteCache[str, bytes]:
+def make_cache(limit: int) -> ByteCache[str, bytes]:
     return ByteCache(limit, len)
 
 
-def test_the_one_unused_for_longest_leaves_when_bytes_run_out() -> None:
-    cache = a_cache(10)
+def test_least_recently_used_value_is_evicted_first() -> None:
+    cache = make_cache(10)
     for name in "abc":
         cache.put(name, b"xxx")
     assert cache.get("a") == b"xxx"
@@ -21,17 +23,17 @@ def test_the_one_unused_for_longest_leaves_when_bytes_run_out() -> None:
     assert cache.stats == CacheStats(hits=1, misses=0, evictions=1, bytes=10)
 
 
-def test_the_latest_may_be_kept_however_large_they_are() -> None:
+def test_latest_entry_may_exceed_the_limit() -> None:
     cache: ByteCache[str, bytes] = ByteCache(3, len, min_entries=1)
     for name in ("a", "b"):
         cache.put(name, b"xxxx")
     assert cache.keys == ["b"]
     cache.put("c", b"x")
-    assert cache.keys == ["c"], "together they have no room"
+    assert cache.keys == ["c"], "both exceed the limit"
 
 
-def test_what_would_not_fit_alone_is_not_kept_and_drives_nobody_out() -> None:
-    cache, none = a_cache(3), a_cache(0)
+def test_value_above_the_limit_is_not_kept_and_evicts_nothing() -> None:
+    cache, none = make_cache(3), make_cache(0)
     cache.put("a", b"xxx")
     assert cache.put("b", b"xxxx") == b"xxxx"
     assert cache.keys == ["a"]
@@ -39,8 +41,8 @@ def test_what_would_not_fit_alone_is_not_kept_and_drives_nobody_out() -> None:
     assert none.stats == CacheStats(misses=2)
 
 
-def test_who_needs_the_memory_gets_it() -> None:
-    cache = a_cache(10)
+def test_clearing_frees_the_memory() -> None:
+    cache = make_cache(10)
     value = cache.put("a", b"xxx")
     cache.clear()
     assert cache.get("a") is None
@@ -48,8 +50,8 @@ def test_who_needs_the_memory_gets_it() -> None:
     assert cache.get_or_create("a", lambda: b"y") is not value
 
 
-def test_what_is_kept_is_not_made_again() -> None:
-    cache, values = a_cache(10), list[str]()
+def test_value_is_created_once() -> None:
+    cache, values = make_cache(10), list[str]()
 
     def make() -> bytes:
         values.append("once")
@@ -60,11 +62,11 @@ def test_what_is_kept_is_not_made_again() -> None:
     assert cache.stats == CacheStats(hits=1, misses=1, bytes=1)
     with pytest.raises(ZeroDivisionError):
         cache.get_or_create("b", lambda: bytes(1 // 0))
-    assert cache.get_or_create("b", lambda: b"x") == b"x", "what could not be made is tried again"
+    assert cache.get_or_create("b", lambda: b"x") == b"x", "a failed creation is repeated"
 
 
-def test_threads_that_make_the_same_get_the_same() -> None:
-    cache, together, results = a_cache(10), Barrier(4), list[bytes]()
+def test_threads_get_one_value() -> None:
+    cache, together, results = make_cache(10), Barrier(4), list[bytes]()
 
     def make() -> bytes:
         together.wait(60)

@@ -1,4 +1,4 @@
-"""Deleting the objects of many tasks at a time."""
+"""Deletion of the objects of many tasks at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ AT_A_TIME = 64
 
 
 class Calls:
-    """Counts what the store is asked. Listings end once `until` of them are under way."""
+    """Counts the calls of the store. Listings end once `until` of them run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int = 1) -> None:
         self.listings = 0
-        self.most_at_a_time = 0
+        self.max_in_flight = 0
         self.deleted: list[int] = []
         self._in_flight = 0
         self._until = until
@@ -33,7 +33,7 @@ class Calls:
     async def list(self, store: Any, prefix: str, **options: Any) -> AsyncIterator[Any]:
         self.listings += 1
         self._in_flight += 1
-        self.most_at_a_time = max(self.most_at_a_time, self._in_flight)
+        self.max_in_flight = max(self.max_in_flight, self._in_flight)
         if self._in_flight == self._until:
             self._enough.set()
         await self._enough.wait()
@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 async def fill(store: ObjectStore, tasks: int, objects: int) -> list[str]:
-    """Stores so many objects below each of the prefixes that it returns."""
+    """Stores objects below three prefixes per task. Returns the prefixes."""
     prefixes = [f"{place}/{n}" for n in range(tasks) for place in PLACES]
     for prefix in prefixes:
         for n in range(objects):
@@ -60,7 +60,7 @@ async def fill(store: ObjectStore, tasks: int, objects: int) -> list[str]:
     return prefixes
 
 
-async def test_many_folders_are_listed_side_by_side_and_deleted_a_thousand_keys_at_a_time(
+async def test_folders_are_listed_concurrently_and_deleted_in_thousands(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefixes = await fill(store, tasks=200, objects=2)
@@ -69,12 +69,12 @@ async def test_many_folders_are_listed_side_by_side_and_deleted_a_thousand_keys_
     async with asyncio.timeout(60):
         await store.delete_prefixes([*prefixes, "results/nothing here"])
     assert calls.listings == len(prefixes) + 1
-    assert calls.most_at_a_time == AT_A_TIME
+    assert calls.max_in_flight == AT_A_TIME
     assert calls.deleted == [1000, 200]
     assert await store.keys("") == ["results/of another task/1/0.png"]
 
 
-def test_no_empty_folder_is_left_of_a_local_store(tmp_path: Path) -> None:
+def test_local_store_keeps_no_empty_folder(tmp_path: Path) -> None:
     async def delete() -> None:
         store = ObjectStore(tmp_path.as_uri())
         prefixes = await fill(store, tasks=2, objects=1)
@@ -85,7 +85,7 @@ def test_no_empty_folder_is_left_of_a_local_store(tmp_path: Path) -> None:
     assert sorted(remaining) == sorted(f"{place}/1" for place in PLACES)
 
 
-async def test_a_key_that_is_gone_already_keeps_no_other(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_key_keeps_no_other(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes = await fill(store, tasks=1, objects=3)
     listed = store.keys
 

@@ -14,8 +14,6 @@ from typing import Final
 import pytest
 
 PACKAGES: Final = ("serve_app", "deployments")
-
-
 _FRAGMENT: Final = re.compile(
     r"(Of|As|What|Who|Whom|Whose|Which|Where|Whether|How|That|None|Nothing|Nobody|So|Else|Least|Most|Such|Like|"
     r"The same|Here|There|By|From|Beside|Below|Above|With|Without|To|In|At|On|Only|Not|Also|May|Is|Are|Was)\b"

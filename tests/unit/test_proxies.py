@@ -1,4 +1,4 @@
-"""Which calls go through the HTTP proxies of the environment."""
+"""HTTP proxies of the environment: calls inside the network are direct."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.website import Website, serving
 
 from deployments.contract.model import EngineConfig
 from deployments.contract.objects import ObjectStore
-from deployments.proxies import ENVIRONMENT, NONE, apply_proxy, is_internal, object_store_options, proxy_for
+from deployments.proxies import ENVIRONMENT, NONE, apply_proxy, object_store_options, proxy_for
 from deployments.remote_engine.client import EngineClient
 
 PROXY = "http://proxy.example.com:3128"
@@ -19,7 +19,7 @@ PROXY = "http://proxy.example.com:3128"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A process with nothing but `http_proxy` and `https_proxy`."""
+    """Sets `http_proxy` and `https_proxy` and no other variable of proxies."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -48,6 +48,8 @@ def proxy(environment: pytest.MonkeyPatch) -> Iterator[Website]:
         ("http://minio:9000/", "", None),
         ("http://minio.store.svc.cluster.local/", "", None),
         ("http://vllm.models.svc:8000/", "", None),
+        ("http://[2606:4700::1111]/", "", PROXY),
+        ("https://a.svc.example.com/", "", PROXY),
         ("https://hooks.example.com/", "example.com", None),
         ("https://hooks.example.com/", ".EXAMPLE.com, other", None),
         ("https://hooks.example.com/", "*.example.com", None),
@@ -61,7 +63,7 @@ def proxy(environment: pytest.MonkeyPatch) -> Iterator[Website]:
         ("http://[2606:4700::1111]/", "[2606:4700::1111]", None),
     ],
 )
-def test_calls_outward_alone_go_through_the_proxy(
+def test_only_calls_outward_go_through_the_proxy(
     environment: pytest.MonkeyPatch, url: str, no_proxy: str, expected: str | None
 ) -> None:
     environment.setenv("no_proxy", no_proxy)
@@ -76,14 +78,14 @@ def test_calls_outward_alone_go_through_the_proxy(
         ("https_proxy", "", None),
     ],
 )
-def test_proxies_as_people_write_them(
+def test_address_of_a_proxy_may_lack_its_scheme(
     environment: pytest.MonkeyPatch, variable: str, value: str, expected: str | None
 ) -> None:
     environment.setenv(variable, value)
     assert proxy_for("https://hooks.example.com/") == expected
 
 
-def test_the_setting_decides_over_the_environment() -> None:
+def test_setting_overrides_the_environment() -> None:
     environ = {"HTTPS_PROXY": PROXY, "no_proxy": "inside.example.com"}
     apply_proxy(ENVIRONMENT, environ)
     assert environ["HTTPS_PROXY"] == PROXY
@@ -97,12 +99,7 @@ def test_the_setting_decides_over_the_environment() -> None:
     assert not {"http_proxy", "https_proxy", "HTTPS_PROXY"} & environ.keys()
 
 
-@pytest.mark.parametrize("name", ["hooks.example.com", "8.8.8.8", "2606:4700::1111", "a.svc.example.com"])
-def test_public_hosts_are_not_internal(name: str) -> None:
-    assert not is_internal(name)
-
-
-async def test_an_inference_server_beside_is_called_directly(proxy: Website) -> None:
+async def test_local_inference_server_is_called_directly(proxy: Website) -> None:
     with serving() as server:
         server.set_page("/health")
         client = EngineClient(EngineConfig(kind="vllm-omni", url="http://127.0.0.1"), server.url(host="127.0.0.1"))
@@ -114,7 +111,7 @@ async def test_an_inference_server_beside_is_called_directly(proxy: Website) -> 
 @pytest.mark.parametrize(
     "url", ["s3://bucket", "gs://bucket", "az://c", "abfss://c@a.dfs.core.windows.net", "memory:///"]
 )
-def test_the_stores_of_providers_are_left_to_the_environment(environment: pytest.MonkeyPatch, url: str) -> None:
+def test_proxies_of_provider_stores_are_left_to_the_environment(environment: pytest.MonkeyPatch, url: str) -> None:
     apply_proxy(ENVIRONMENT)
     assert object_store_options(url, {"region": "x"}) == {"region": "x"}
     environment.delenv("http_proxy")
@@ -122,14 +119,14 @@ def test_the_stores_of_providers_are_left_to_the_environment(environment: pytest
     assert object_store_options("s3://b", {"endpoint": "http://minio:9000"}) == {"endpoint": "http://minio:9000"}
 
 
-def test_a_store_named_without_a_dot_is_called_directly() -> None:
+def test_store_without_a_dot_is_called_directly() -> None:
     apply_proxy(ENVIRONMENT)
     options = object_store_options("s3://b", {"endpoint": "http://minio:9000"})["client_options"]
     assert options["proxy_url"] == PROXY
     assert {"minio", "169.254.169.254"} <= set(options["proxy_excludes"].split(","))
 
 
-async def test_an_object_store_on_this_network_is_called_directly(proxy: Website) -> None:
+async def test_local_object_store_is_called_directly(proxy: Website) -> None:
     with serving() as server:
         server.set_page("/bucket/key", b"x", etag='"1"', last_modified="Sat, 01 Jan 2000 00:00:00 GMT")
         options = {"region": "x", "skip_signature": "true", "client_options": {"allow_http": True}}
@@ -155,6 +152,6 @@ grpc.channel_ready_future(grpc.insecure_channel(f"127.0.0.1:{port}")).result(tim
 
 
 def test_replicas_are_called_directly(proxy: Website) -> None:
-    """In a process of its own: gRPC reads the environment once."""
+    # gRPC reads the environment once in a process.
     subprocess.run([sys.executable, "-c", _CALL], check=True, timeout=120)
     assert not proxy.paths

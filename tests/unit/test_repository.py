@@ -1,4 +1,4 @@
-"""What is installed by hash is what was tested."""
+"""Locked dependencies, versions, links of documents, names inside Ray, and files of packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -25,10 +26,21 @@ def read_pins(text: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins}
 
 
-def test_the_lock_has_the_versions_of_the_constraints(repository: Path) -> None:
+def read_project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def dependencies(repository: Path) -> set[str]:
+    """Returns the names of required packages, without the client, which is part of the repository."""
+    names = {re.split(r"[\[><=]", each)[0].lower() for each in read_project(repository)["dependencies"]}
+    return names - {"gen-serve-client"}
+
+
+def test_lock_has_every_dependency_in_its_tested_version(repository: Path, dependencies: set[str]) -> None:
     tested = read_pins((repository / "constraints.txt").read_text())
     locked = read_pins((repository / "requirements.lock").read_text())
-    assert {"ray", "torch", "fastapi", "pillow", "cryptography"} <= locked.keys()
+    assert dependencies <= locked.keys()
     assert {name: version for name, version in locked.items() if tested.get(name, version) != version} == {}
 
 
@@ -37,22 +49,13 @@ def test_everything_in_the_lock_has_hashes(repository: Path) -> None:
     assert [each.split()[0] for each in entries if "--hash=sha256:" not in each] == []
 
 
-def test_every_dependency_is_in_the_lock(repository: Path) -> None:
-    """What is installed from it alone has to start."""
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    names = {re.split(r"[\[><=]", each)[0].lower() for each in project["dependencies"]}
-    assert names - read_pins((repository / "requirements.lock").read_text()).keys() == {"gen-serve-client"}
+def test_notice_names_the_licence_of_every_dependency(repository: Path, dependencies: set[str]) -> None:
+    assert set(re.findall(r"^([a-z0-9-]+): \S", (repository / "NOTICE").read_text(), re.MULTILINE)) == dependencies
 
 
-def test_the_notice_names_the_licence_of_every_dependency(repository: Path) -> None:
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    names = {re.split(r"[\[><=]", each)[0].lower() for each in project["dependencies"]} - {"gen-serve-client"}
-    assert set(re.findall(r"^([a-z0-9-]+): \S", (repository / "NOTICE").read_text(), re.MULTILINE)) == names
-
-
-def test_no_python_from_3_11_on_is_locked_out(repository: Path) -> None:
+def test_every_python_from_3_11_on_is_supported(repository: Path) -> None:
     for folder in ("", "clients/python", "benchmarks/load"):
-        project = tomllib.loads((repository / folder / "pyproject.toml").read_text())["project"]
+        project = read_project(repository / folder)
         assert project["requires-python"] == ">=3.11"
         versions = [each.rpartition(" ")[2] for each in project["classifiers"]]
         assert versions == ["3", "3.11", "3.12", "3.13", "3.14"]
@@ -60,11 +63,8 @@ def test_no_python_from_3_11_on_is_locked_out(repository: Path) -> None:
         assert "lib/python3.1" not in (repository / file).read_text()
 
 
-def test_a_release_has_one_version(repository: Path) -> None:
-    project, load = (
-        tomllib.loads((repository / folder / "pyproject.toml").read_text())["project"]
-        for folder in ("", "benchmarks/load")
-    )
+def test_release_has_one_version(repository: Path) -> None:
+    project, load = (read_project(repository / folder) for folder in ("", "benchmarks/load"))
     manifests = "".join(file.read_text() for file in (repository / "deploy/kubernetes").rglob("*.yaml"))
     tags = re.findall(r"\b(?:cpu|cuda)-(\d+\.\d+\.\d+)\b", manifests)
     released = re.search(r"^## (\d\S*) \(\d{4}-\d\d-\d\d\)$", (repository / "CHANGELOG.md").read_text(), re.MULTILINE)
@@ -74,12 +74,12 @@ def test_a_release_has_one_version(repository: Path) -> None:
     assert f"gen-serve-client=={VERSION}" in project["dependencies"]
 
 
-def test_what_the_cuda_image_has_beside_it_is_locked_too(repository: Path) -> None:
+def test_packages_of_the_cuda_image_are_locked(repository: Path) -> None:
     requirements = set((repository / "requirements-gpu.in").read_text().split("\n")) - {""}
     tested = read_pins((repository / "constraints.txt").read_text())
     locked = read_pins((repository / "requirements-gpu.lock").read_text())
     assert {each for each in requirements if not each.startswith("#")} == locked.keys()
-    # The one for CUDA is the same release.
+    # The package for CUDA has the same releases.
     tested["onnxruntime-gpu"] = tested["onnxruntime"]
     assert {name: version for name, version in locked.items() if tested[name] != version} == {}
 
@@ -103,29 +103,23 @@ def find_broken_links(document: Path) -> Iterator[str]:
             yield f"{document.name}: {link[0]}"
 
 
-def test_every_link_leads_somewhere(repository: Path) -> None:
+def test_links_of_documents_have_targets(repository: Path) -> None:
     documents = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md"), repository / "examples/README.md"]
     assert len(documents) > 15
     assert [link for document in documents for link in find_broken_links(document)] == []
 
 
-DISABLED = ("start_monitor", "start_log_monitor", "start_api_server")
-
-
-@pytest.mark.parametrize("name", DISABLED)
-def test_ray_starts_it_by_this_name(name: str) -> None:
-    assert name in vars(node.Node)
-    assert name in vars(OwnNode)
-
-
-def test_nodes_are_rays_own_again_afterwards() -> None:
+def test_own_node_is_used_only_inside_the_context() -> None:
     whole = node.Node
+    for name in ("start_monitor", "start_log_monitor", "start_api_server"):
+        assert name in vars(whole), "Ray starts it by this name"
+        assert name in vars(OwnNode)
     with start_own_node():
         assert node.Node is OwnNode
     assert node.Node is whole
 
 
-def test_ray_calls_replicas_by_these_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_replicas_send_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
     replaced = {name: vars(replica_wrapper)[name] for name in ("init_grpc_channel", "ASGIServiceStub")}
     try:
@@ -143,10 +137,10 @@ def test_ray_calls_replicas_by_these_names(monkeypatch: pytest.MonkeyPatch) -> N
 
 _SERVE_APP = Path(__file__).parents[2] / "serve_app"
 LINKS = {_SERVE_APP / "config/files", _SERVE_APP / "api/pages/documents"}
-"""To `configs` and `docs`, whose files the patterns name."""
+"""Links to `configs` and `docs`; patterns name their files."""
 
 
-def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
+def test_packages_hold_every_file_they_read(repository: Path) -> None:
     patterns = tomllib.loads((repository / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     packaged = {
         path for package, names in patterns.items() for name in names for path in (repository / package).glob(name)
@@ -163,7 +157,7 @@ def test_packages_hold_every_file_that_they_read(repository: Path) -> None:
     assert {_SERVE_APP / "api/pages/documents" / file for file in documents} <= packaged
 
 
-def test_images_are_built_from_all_that_packages_link_to(repository: Path) -> None:
+def test_images_have_the_linked_folders(repository: Path) -> None:
     copied = re.findall(r"^COPY (\S+) \1$", (repository / "Dockerfile").read_text(), re.MULTILINE)
     wanted = (repository / ".dockerignore").read_text().split()
     for link in LINKS:

@@ -12,13 +12,6 @@ from hypothesis import strategies as st
 
 from deployments.bundled.grammar import image, items, read, words
 
-HOSTILE = 100_000
-"""Characters, more than a prompt may have."""
-
-
-def read_sentence(prompt: str, images: int = 0) -> str:
-    return read(prompt, images)
-
 
 @pytest.mark.parametrize(
     ("prompt", "known"),
@@ -27,12 +20,10 @@ def read_sentence(prompt: str, images: int = 0) -> str:
         ("Étoile, cœur", "star , heart"),
         ("a star & a circle.\nA ring", "a star and a circle , a ring"),
         ("a r\u00aded star, redish", "a red star ,"),
-        ("2 stars", "two star"),
         ("image two, <ref_image_0>", "image 2 , image 1"),
         # One letter is wrong, missing, extra or swapped, not the first one and not in short words.
         ("cirkle circl circcle cicrle", "circle circle circle circle"),
         ("sta tircle", ""),
-        ("hello, please, draw me a nice star, s'il vous plaît", "a star ,"),
         ("a cat and a star", "a and a star"),
         ("кошка ??", ""),
     ],
@@ -50,20 +41,15 @@ def test_words_are_mapped_to_known_ones(prompt: str, known: str) -> None:
         ("a large pink heart on a gradient background from white to light blue from left to right", None),
         # Any order, keywords, capitals.
         ("circle, green, centered, bg: black", "a green circle on a black background"),
-        ('draw(shape="square", color="cyan", size="large")', "a large cyan square"),
-        ("On blue, top left: a moon, yellow", "a yellow moon in the top left on a blue background"),
         ("white star. green background. star goes bottom middle.", "a white star at the bottom on a green background"),
         # Several shapes, and counts.
         ("triangle brown left square pink right", "a brown triangle on the left and a pink square on the right"),
         ("a circle and a moon, both large", "a large red circle on the left and a large orange moon on the right"),
-        ("a star above a blue circle", "a red star at the top and a blue circle at the bottom"),
         ("two red hearts at the top", "a red heart at the top and a red heart in the top left"),
         ("moons x3 gray", "a gray moon at the top, a gray moon in the bottom left and a gray moon in the bottom right"),
         # Negations and backgrounds.
         ("ein roter Stern ohne Mond", "a red star"),
         ("just a gray background, nothing on it", "a gray background"),
-        ("red heart, sky blue behind it", "a red heart on a light blue background"),
-        ("ring, checkered backdrop red and white", "an orange ring on a red and white checkered background"),
         ("ring; background red with white polka dots", "an orange ring on a red background with white dots"),
         (
             "red moon, fade from blue on the right to pink on the left",
@@ -76,7 +62,7 @@ def test_words_are_mapped_to_known_ones(prompt: str, known: str) -> None:
     ],
 )
 def test_image_prompt_is_normalized(prompt: str, said: str | None) -> None:
-    assert read_sentence(prompt) == (said or prompt)
+    assert read(prompt, 0) == (said or prompt)
 
 
 def test_order_of_shapes_does_not_matter() -> None:
@@ -89,29 +75,25 @@ def test_order_of_shapes_does_not_matter() -> None:
     ("prompt", "said"),
     [
         ("MOVE THE HEART RIGHT", "move the heart to the right"),
-        ("shift heart from the left side to the right", "move the heart to the right"),
         ("rimuovi la luna", "remove the moon"),
         ("star: green", "make the star green"),
         ("remove everything except the heart", "remove everything but the heart"),
         ("a star instead of the square", "turn the square into a star"),
-        ("replace square with a star", "turn the square into a star"),
         ("double the size of the moon", "make the moon bigger"),
         ("shrink it", "make it small"),
         ("change the red background to black", "change the background to a black background"),
         ("use stripes, red and white", "change the background to a red and white striped background"),
         ("put another star, a red one, top left", "add a red star in the top left"),
-        ("add two red stars", "add a red star on the left and add a red star on the right"),
         ("lose the cross, and the ring goes to the center", "remove the cross and move the ring to the center"),
         ("the moon is too big, make it small", "make the moon small"),
         ("make the left one bigger and the right one small",
          "make the thing on the left bigger and make the thing on the right small"),
         ("color both things white", "make both thing white"),
         ("make the star next to the moon white", "make the star white"),
-        ("remove the moon beside the star", "remove the moon"),
     ],
 )  # fmt: skip
 def test_edit_prompt_is_normalized(prompt: str, said: str) -> None:
-    assert read_sentence(prompt, 1) == said
+    assert read(prompt, 1) == said
 
 
 @pytest.mark.parametrize(
@@ -123,13 +105,12 @@ def test_edit_prompt_is_normalized(prompt: str, said: str) -> None:
          "add the ring from image 1 to image 2 in the center"),
         ("the ring from pic 1 on the background of pic 2", "the ring from image 1 on the background of image 2"),
         ("use image 2's background for image 1", "image 1 on the background of image 2"),
-        ("the picture star from image 2", "add the star from image 2 to image 1"),
         ("a picture star, image 2", "add the star from image 1 to image 2"),
         ("image 2 and a picture background", "image 1 on the background of image 2"),
     ],
 )  # fmt: skip
 def test_prompt_with_two_images_is_normalized(prompt: str, said: str | None) -> None:
-    assert read_sentence(prompt, 2) == (said or prompt)
+    assert read(prompt, 2) == (said or prompt)
 
 
 def test_unknown_words_are_listed_once() -> None:
@@ -137,23 +118,17 @@ def test_unknown_words_are_listed_once() -> None:
     assert words.find_unknown("two crimson discs on navy") == []
 
 
-def test_placed_prompt_gets_no_places() -> None:
+def test_placed_tuned_and_layout_prompts_are_kept() -> None:
     assert read("STAR red, bg blue", 0, placed=True) == "star red, background blue"
+    assert read("zorb, a STAR", 0, tuned=True) == "zorb, a star", "an adapter may know the word"
+    layout = 'background blue [{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]'
+    assert read(layout, 0) == layout
 
 
-def test_unknown_words_stay_for_adapters() -> None:
-    assert read("zorb, a STAR", 0, tuned=True) == "zorb, a star"
-
-
-def test_layout_table_is_unchanged() -> None:
-    table = '[{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]'
-    assert read_sentence(f"background blue {table}") == f"background blue {table}"
-
-
-@pytest.mark.parametrize("prompt", ["p", "кошка", "!!!", "cat, dog", " ", ""])
-@pytest.mark.parametrize("images", [0, 1, 2, 3])
+@pytest.mark.parametrize("prompt", ["p", "кошка", "!!!", "cat, dog", ""])
+@pytest.mark.parametrize("images", [0, 1, 3])
 def test_prompt_of_unknown_words_becomes_a_space(prompt: str, images: int) -> None:
-    assert read_sentence(prompt, images) == " "
+    assert read(prompt, images) == " "
 
 
 _LISTED = sorted({*words._KNOWN, *words._MEANINGS})
@@ -162,13 +137,13 @@ _LISTED = sorted({*words._KNOWN, *words._MEANINGS})
 @given(st.lists(st.sampled_from([*_LISTED, ",", ".", "cat", "7", "image 1"]), max_size=25).map(" ".join),
        st.integers(0, 2))  # fmt: skip
 def test_normalized_prompt_has_only_known_words(prompt: str, images: int) -> None:
-    said = read_sentence(prompt, images)
+    said = read(prompt, images)
     assert {word.strip(",") for word in said.split() if word.strip(",").isalpha()} <= words._KNOWN
 
 
 @given(st.text(max_size=200), st.integers(0, 2))
 def test_any_text_is_normalized_without_error(text: str, images: int) -> None:
-    read_sentence(text, images)
+    read(text, images)
 
 
 @pytest.mark.slow
@@ -188,8 +163,7 @@ def test_any_text_is_normalized_without_error(text: str, images: int) -> None:
     ],
 )
 def test_hostile_text_takes_linear_time(make: Callable[[int], str]) -> None:
-    """Quadratic time would take minutes."""
-    prompt, start = make(HOSTILE), time.process_time()
+    prompt, start = make(100_000), time.process_time()
     for images in (0, 1, 2):
-        read_sentence(prompt, images)
-    assert time.process_time() - start < 15
+        read(prompt, images)
+    assert time.process_time() - start < 15, "quadratic time would take minutes"

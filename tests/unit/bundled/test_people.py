@@ -1,4 +1,4 @@
-"""The default checkpoint draws the prompts of people.
+"""The default checkpoint draws prompts that people wrote.
 
 Three people who had not seen the training data wrote `people.txt` by hand. The twenty prompts to try are those of
 deployments/bundled/README.md.
@@ -29,7 +29,7 @@ from deployments.families.step import step
 CASES = read_cases(Path(__file__).with_name("people.txt"))
 TOGETHER, STEPS = 8, 16
 CANVASES = ((128, 128), (224, 128), (128, 224))
-"""Canvases with the checkpoint's render side."""
+"""Canvases with the checkpoint's render side, from the smallest."""
 
 
 @pytest.fixture(scope="module")

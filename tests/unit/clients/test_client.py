@@ -1,10 +1,11 @@
-"""When the Python client tries again: its steps, without a network."""
+"""The Python client without a network: retries, keys, webhook signatures, generated types."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from serve_app.webhooks.sender import signature_headers
 
 URL = "http://127.0.0.1:8000"
 BROKEN = NoAnswer("broken", connected=True)
-NOBODY = NoAnswer("nobody", connected=False)
+NO_SERVER = NoAnswer("no server", connected=False)
 
 
 def answer(status: int, body: bytes = b"{}", retry_after: str = "") -> Answer:
@@ -29,19 +30,16 @@ def answer(status: int, body: bytes = b"{}", retry_after: str = "") -> Answer:
 
 
 def pauses(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> list[float]:
-    """How long is paused between requests, until the call has its result, or the answers are used up."""
-    return [step.seconds for step in carried_out(steps, answers) if isinstance(step, Pause)]
-
-
-def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator[HttpRequest | Pause]:
-    remaining, reply = list(answers), None
-    while True:
-        try:
+    """Returns the pauses between requests until the call has its result, or the answers are used up."""
+    remaining, waits = list(answers), list[float]()
+    reply: Reply = None
+    with suppress(StopIteration, GenServeError, IndexError):
+        while True:
             step = steps.send(reply)
-        except (StopIteration, GenServeError):
-            return
-        yield step
-        reply: Reply = remaining.pop(0) if isinstance(step, HttpRequest) else None
+            reply = remaining.pop(0) if isinstance(step, HttpRequest) else None
+            if isinstance(step, Pause):
+                waits.append(step.seconds)
+    return waits
 
 
 def calls(**options: Any) -> Calls:
@@ -56,47 +54,47 @@ def test_waits_double_up_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_what_the_service_wishes_holds(status: int) -> None:
+def test_retry_after_is_obeyed(status: int) -> None:
     (wait,) = pauses(calls().credits(), [answer(status, retry_after="7"), answer(200, b'{"credits": 1}')])
     assert wait == 7.0
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_who_wants_too_long_a_wait_is_not_asked_again(status: int) -> None:
+def test_too_long_retry_after_ends_the_retries(status: int) -> None:
     assert pauses(calls().credits(), [answer(status, retry_after="31")]) == []
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 410, 413, 422])
-def test_what_is_refused_for_good_is_not_sent_again(status: int) -> None:
+def test_final_refusal_is_not_retried(status: int) -> None:
     assert pauses(calls().submit("gen-pro", {}, None), [answer(status)]) == []
 
 
-def test_a_request_in_work_is_asked_for_again() -> None:
+def test_request_in_progress_is_retried() -> None:
     assert len(pauses(calls().submit("gen-pro", {}, None), [answer(409, retry_after="1"), answer(200)])) == 1
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_429_has_a_bound_of_its_own(many: int) -> None:
+def test_429_has_its_own_number_of_tries(many: int) -> None:
     config = calls(too_many_tries=many, first_wait_s=0)
     assert len(pauses(config.credits(), [answer(429)] * 10)) == many - 1
 
 
-@pytest.mark.parametrize(("reply", "again"), [(NOBODY, 1), (answer(429), 1), (BROKEN, 0), (answer(500), 0)])
-def test_what_is_not_to_be_done_twice_is_sent_again_where_it_did_nothing(reply: Answer | NoAnswer, again: int) -> None:
+@pytest.mark.parametrize(("reply", "again"), [(NO_SERVER, 1), (answer(429), 1), (BROKEN, 0), (answer(500), 0)])
+def test_deletion_is_retried_only_if_it_was_not_tried(reply: Answer | NoAnswer, again: int) -> None:
     assert len(pauses(calls().delete_finetune("x"), [reply, answer(200)])) == again
 
 
-def test_nothing_is_tried_beyond_the_time_that_the_caller_has() -> None:
+def test_retries_end_at_the_timeout_of_the_caller() -> None:
     assert pauses(calls(first_wait_s=20).wait("x", None, 5.0), [BROKEN]) == []
 
 
-def test_a_service_that_does_not_wait_is_given_time() -> None:
+def test_polls_of_a_service_without_long_polling_are_spaced() -> None:
     body = b'{"id": "x", "status": "%s"}'
     (wait,) = pauses(calls().wait("x", None, None), [answer(200, body % b"Pending"), answer(200, body % b"Error")])
     assert 0.9 < wait <= 1.0
 
 
-def test_what_can_be_no_call_is_refused() -> None:
+def test_invalid_tries_and_keys_are_refused() -> None:
     for bad in ({"tries": 0}, {"too_many_tries": 0}):
         with pytest.raises(ValueError, match="once at least"):
             Retries(**bad)
@@ -105,14 +103,14 @@ def test_what_can_be_no_call_is_refused() -> None:
             Calls(URL, key, Retries())
 
 
-def test_dates_are_understood() -> None:
+def test_retry_after_may_be_a_date() -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     assert 80 < (retry_after_s({"retry-after": later}) or 0) <= 90
     assert retry_after_s({"retry-after": "Mon, 01 Jan 2024 00:00:00 GMT"}) == 0.0
 
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "Mon, 99 Jan 2024 00:00:00 GMT"])
-def test_what_says_nothing_is_no_wait(value: str) -> None:
+def test_invalid_retry_after_is_ignored(value: str) -> None:
     assert retry_after_s({"retry-after": value}) is None
     assert retry_after_s({}) is None
 
@@ -130,7 +128,7 @@ def test_what_says_nothing_is_no_wait(value: str) -> None:
         (URL, "http://127.0.0.1:8000.evil.test/x", False),
     ],
 )
-def test_the_key_goes_to_the_same_origin_only(base_url: str, url: str, goes: bool) -> None:
+def test_key_is_sent_to_its_own_origin_only(base_url: str, url: str, goes: bool) -> None:
     request = next(Calls(base_url, "secret", Retries()).fetch(url))
     assert isinstance(request, HttpRequest)
     assert ("x-key" in request.headers) == goes
@@ -150,7 +148,7 @@ def sign(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) -> d
 
 @pytest.mark.parametrize("secret", [SECRET, "ключ 鍵", WHSEC])
 @pytest.mark.parametrize("spelled", [str.lower, str.upper, str.title])
-def test_what_the_service_signs_is_its_task(secret: str, spelled: Callable[[str], str]) -> None:
+def test_signed_webhook_is_accepted(secret: str, spelled: Callable[[str], str]) -> None:
     headers = {spelled(name): value for name, value in sign(secret).items()}
     assert verify_webhook(secret, headers, BODY) == TASK
 
@@ -174,7 +172,7 @@ def test_one_of_several_signatures_is_enough() -> None:
     ],
     ids=["secret", "body", "id", "time", "signature", "not-ascii", "decoded"],
 )
-def test_what_was_not_signed_so_is_refused(secret: str, headers: dict[str, str], body: bytes) -> None:
+def test_altered_webhook_is_refused(secret: str, headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(WebhookRefused, match="another secret"):
         verify_webhook(secret, headers, body)
 
@@ -191,20 +189,20 @@ def without(*missing: str) -> dict[str, str]:
         *(sign() | {"webhook-timestamp": stamp} for stamp in ("", "now", "-5", "1e9", "\N{SUPERSCRIPT TWO}")),
     ],
 )
-def test_what_is_not_signed_is_refused(headers: dict[str, str]) -> None:
+def test_unsigned_webhook_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(WebhookRefused, match="not signed"):
         verify_webhook(SECRET, headers, BODY)
 
 
 @pytest.mark.parametrize("age_s", [400, -400])
-def test_what_is_old_or_ahead_is_refused(age_s: float) -> None:
+def test_webhook_of_another_time_is_refused(age_s: float) -> None:
     with pytest.raises(WebhookRefused, match="more than 300 s"):
         verify_webhook(SECRET, sign(age_s=age_s), BODY)
     assert verify_webhook(SECRET, sign(age_s=age_s), BODY, tolerance_s=500) == TASK
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_not base64"])
-def test_what_can_be_no_secret_is_a_mistake_of_the_caller(secret: str) -> None:
+def test_invalid_webhook_secret_is_refused(secret: str) -> None:
     with pytest.raises(ValueError, match=r"secret|base64"):
         verify_webhook(secret, sign(), BODY)
 
@@ -214,15 +212,12 @@ def description(repository: Path) -> dict[str, Any]:
     return json.loads((repository / "openapi.json").read_text())
 
 
-def test_the_python_types_are_current(description: dict[str, Any]) -> None:
+def test_generated_types_are_current(description: dict[str, Any]) -> None:
     assert generate_types.PYTHON_FILE.read_text() == generate_types.python(description), "run `make openapi`"
-
-
-def test_the_typescript_types_are_current(description: dict[str, Any]) -> None:
     assert generate_types.TYPESCRIPT_FILE.read_text() == generate_types.typescript(description), "run `make openapi`"
 
 
-def test_every_endpoint_that_takes_a_body_is_known(description: dict[str, Any]) -> None:
+def test_types_name_every_endpoint(description: dict[str, Any]) -> None:
     served = {
         path.removeprefix("/v1/")
         for path, methods in description["paths"].items()
@@ -232,7 +227,7 @@ def test_every_endpoint_that_takes_a_body_is_known(description: dict[str, Any]) 
     assert set(get_args(types.Endpoint)) == served
 
 
-def test_a_description_that_changed_makes_other_types(description: dict[str, Any]) -> None:
+def test_types_follow_the_openapi_document(description: dict[str, Any]) -> None:
     described = json.loads(json.dumps(description))
     described["components"]["schemas"]["ImageKleinRequest"]["properties"]["mood"] = {"enum": ["calm", "wild"]}
     assert 'mood: NotRequired[Literal["calm", "wild"]]' in generate_types.python(described)

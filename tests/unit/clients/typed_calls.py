@@ -1,4 +1,4 @@
-"""What a type checker knows of the Python client; `make check` looks at it, nothing runs it."""
+"""Calls of the Python client for the type checker of `make check`. Nothing runs them."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=error
 

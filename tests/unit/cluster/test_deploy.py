@@ -1,8 +1,7 @@
-"""The end of a deployment, by what Serve says of its parts."""
+"""The end of a deployment, from the statuses that Serve reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +14,8 @@ FAULT = "A replica failed to start with exception. Error:\nmodel fault: no unet\
 
 def status(app: str, **deployments: tuple[str, str]) -> Any:
     parts = {name: SimpleNamespace(status=state, message=message) for name, (state, message) in deployments.items()}
-    return SimpleNamespace(
-        applications={deploy.APP_NAME: SimpleNamespace(status=app, message="it failed", deployments=parts)}
-    )
+    application = SimpleNamespace(status=app, message="it failed", deployments=parts)
+    return SimpleNamespace(applications={deploy.APP_NAME: application})
 
 
 RUNNING = ("HEALTHY", "")
@@ -27,8 +25,8 @@ FAILED = ("DEPLOY_FAILED", FAULT)
 
 
 @pytest.fixture
-def says(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What Serve says, one after the other, a second apart; the last for ever."""
+def statuses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Returns the list of statuses that Serve reports, a second apart; the last one stays."""
     answers, seconds = list[Any](), iter(range(1000))
     monkeypatch.setattr(deploy.serve, "RunTarget", lambda *_, **__: None)
     monkeypatch.setattr(deploy.serve, "run_many", lambda *_, **__: None)
@@ -42,19 +40,19 @@ def faults(models: tuple[str, ...] = ("a", "b")) -> dict[str, str]:
     return {name: fault.reason for name, fault in deploy.deploy_application(cast(Any, None), models).items()}
 
 
-def test_state_from_before_a_deployment_is_not_its_end(says: list[Any]) -> None:
-    says += [status("DEPLOYING", a=FAILED), status("DEPLOYING", a=RUNNING), status("DEPLOYING", a=LOADING)]
-    says += [status("RUNNING", a=RUNNING)]
+def test_state_from_before_a_deployment_is_not_its_end(statuses: list[Any]) -> None:
+    statuses += [status("DEPLOYING", a=FAILED), status("DEPLOYING", a=RUNNING), status("DEPLOYING", a=LOADING)]
+    statuses += [status("RUNNING", a=RUNNING)]
     assert faults() == {}
 
 
-def test_model_that_loads_is_waited_for_beside_one_that_failed(says: list[Any]) -> None:
-    waits: Iterator[Any] = iter([status("DEPLOY_FAILED", a=FAILED, b=LOADING, ingress=RUNNING)] * 5)
-    says += [*waits, status("DEPLOY_FAILED", a=FAILED, b=RUNNING, ingress=RUNNING)]
+def test_model_that_loads_is_waited_for_beside_one_that_failed(statuses: list[Any]) -> None:
+    statuses += [status("DEPLOY_FAILED", a=FAILED, b=LOADING, ingress=RUNNING)] * 5
+    statuses += [status("DEPLOY_FAILED", a=FAILED, b=RUNNING, ingress=RUNNING)]
     assert faults() == {"a": "no unet"}
 
 
-def test_other_deployment_that_failed_ends_it(says: list[Any]) -> None:
-    says += [status("DEPLOY_FAILED", a=FAILING, ingress=("DEPLOY_FAILED", "x"))]
+def test_other_deployment_that_failed_ends_it(statuses: list[Any]) -> None:
+    statuses += [status("DEPLOY_FAILED", a=FAILING, ingress=("DEPLOY_FAILED", "x"))]
     with pytest.raises(RuntimeError, match="it failed"):
         faults()

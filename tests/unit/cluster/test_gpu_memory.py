@@ -16,12 +16,9 @@ PROFILES = ("single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
 
 @pytest.fixture(autouse=True)
-def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def machine(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has one GPU."""
     monkeypatch.setattr(gpu, "find_gpus", lambda: [80 * 2**30])
-
-
-@pytest.fixture(autouse=True)
-def at_home(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
 
 
@@ -51,7 +48,7 @@ def test_permanent_replicas_leave_memory_for_any_other_model(profile: str) -> No
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(profile: str) -> None:
+def test_endpoints_of_one_checkpoint_have_one_price(profile: str) -> None:
     config = load_profile(profile)
     served_catalog = catalog.load(config)
     prices: dict[str, set[object]] = {}
@@ -78,10 +75,8 @@ def test_documentation_has_the_memory_of_each_profile(repository: Path) -> None:
 
 def test_model_that_does_not_fit_is_named_with_its_memory() -> None:
     config = load_profile("single-gpu")
-    models = config.models | {
-        "ltx2": config.model("ltx2").model_copy(update={"enabled": True, "ray_actor_options": {"num_gpus": 0.5}})
-    }
-    wrong = config.model_copy(update={"models": models})
+    ltx2 = config.model("ltx2").model_copy(update={"enabled": True, "ray_actor_options": {"num_gpus": 0.5}})
+    wrong = config.model_copy(update={"models": config.models | {"ltx2": ltx2}})
     [result] = check_gpu_memory(wrong, catalog.load(wrong))
     assert result.verdict is Verdict.REFUSED
     assert "models.ltx2 needs 86.1 GB (75.0 of weights" in result.message

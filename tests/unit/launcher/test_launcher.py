@@ -1,7 +1,8 @@
-"""The launcher: ports, Ray's flags, notes of running services, the sealing key."""
+"""The launcher: ports, Ray's flags, notes of running services, the sealing key, advice on failed starts."""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -19,6 +19,7 @@ from ray._private.utils import validate_socket_filepath
 from serve_app.config.settings import Settings
 from serve_app.encryption import new_key
 from serve_app.launcher import embedded_redis, ray_flags
+from serve_app.launcher.advice import advise
 from serve_app.launcher.embedded_redis import free_port
 from serve_app.launcher.first_start import with_existing_key, with_key
 from serve_app.launcher.launcher import Launcher, socket_root
@@ -29,12 +30,6 @@ async def test_metrics_do_not_call_serve_before_the_service_runs() -> None:
     loaded = "ray.serve" in sys.modules
     assert await Launcher(Settings())._replicas() == {}
     assert ("ray.serve" in sys.modules) == loaded
-
-
-def test_ray_is_imported_after_its_flags_are_set() -> None:
-    code = "import sys, serve_app.launcher.launcher, serve_app.cli.cluster; print('ray' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert result.stdout.strip() == "False"
 
 
 def test_free_ports_are_different_free_and_below_outgoing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +45,9 @@ def test_free_ports_are_different_free_and_below_outgoing_ones(monkeypatch: pyte
         candidates = iter([busy_socket.getsockname()[1]] * 2 + ports[:1])
         monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(candidates))
         assert free_port() == ports[0], "a port in use is skipped"
+        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: busy_socket.getsockname()[1])
+        with pytest.raises(OSError, match="no 1 free ports"):
+            free_port()
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "1024 65535"])
@@ -59,15 +57,6 @@ def test_free_ports_of_a_system_with_unusual_outgoing_ports(
     monkeypatch.setattr(embedded_redis, "_OUTGOING_PORTS", tmp_path / "range")
     (tmp_path / "range").write_text(content)
     assert 10_000 <= free_port() < 32_768
-
-
-def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as busy_socket:
-        busy_socket.bind(("127.0.0.1", 0))
-        port = busy_socket.getsockname()[1]
-        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: port)
-        with pytest.raises(OSError, match="no 1 free ports"):
-            free_port()
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
@@ -110,10 +99,8 @@ def test_joining_a_cluster_keeps_its_addresses_metrics_and_flags() -> None:
 
 def test_serve_reads_the_flags_of_a_private_cluster(tmp_path: Path) -> None:
     ray_flags.apply_private(tmp_path, "127.0.0.1", tmp_path / "token")
-    read = (
-        "from ray.serve._private import constants as known;"
-        "print(known.CONTROL_LOOP_INTERVAL_S, known.RAY_SERVE_METRICS_EXPORT_INTERVAL_MS)"
-    )
+    names = "CONTROL_LOOP_INTERVAL_S, RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"
+    read = f"from ray.serve._private.constants import {names}; print({names})"
     result = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.split() == ["0.2", "1000"]
 
@@ -129,7 +116,6 @@ def test_proxy_of_a_private_cluster_serves_on_the_services_host(tmp_path: Path) 
 ANNOUNCE = """
 import sys
 from serve_app.launcher.running import RunningService, announce
-
 with announce(RunningService.model_validate_json(sys.argv[1])):
     print("announced", flush=True)
     sys.stdin.read()
@@ -153,19 +139,6 @@ def service(port: int = 8000) -> RunningService:
     )
 
 
-@contextmanager
-def run_other_service(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
-    """A service in another process."""
-    command = [sys.executable, "-c", ANNOUNCE, noted.model_dump_json()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "announced\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_service_is_found_while_it_runs(state: Path) -> None:
     assert running() == []
     with announce(service()):
@@ -180,13 +153,17 @@ def test_service_is_found_while_it_runs(state: Path) -> None:
 
 
 def test_service_of_another_process_is_found_until_it_is_killed(state: Path) -> None:
-    with run_other_service(service(8001)) as process:
-        with announce(service(8002)):
-            assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
-        process.kill()
-        process.wait()
-        assert len(list(state.iterdir())) == 1, "its note is still there"
-        assert running() == []
+    command = [sys.executable, "-c", ANNOUNCE, service(8001).model_dump_json()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "announced\n"
+            with announce(service(8002)):
+                assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
+        finally:
+            process.kill()
+    assert len(list(state.iterdir())) == 1, "its note is still there"
+    assert running() == []
 
 
 def test_service_runs_if_its_note_can_not_be_written(
@@ -218,3 +195,33 @@ def test_sealing_keys_of_the_settings_come_first(tmp_path: Path) -> None:
     values = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
     assert with_key(Settings.model_validate(values)).sealing_keys == [key]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "free space"),
+        (RuntimeError("# Can't open the log file: No space left on device"), "free space"),
+        (OSError("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /x"), "TMPDIR"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "service.port"),
+        (PermissionError(errno.EACCES, "Permission denied"), "owner"),
+        (OSError(errno.EROFS, "Read-only file system"), "data_dir"),
+        (MemoryError("Cannot allocate memory"), "ray.object_store_mb"),
+        (ValueError("the amount of memory on this node available for tasks is less than 0"), "ray.object_store_mb"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), "install"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "path"),
+        (TimeoutError(), "try again"),
+        (Exception("The current node timed out during startup."), "try again"),
+        (ValueError("what?"), "see the log"),
+    ],
+)
+def test_advice_depends_on_the_cause(problem: Exception, advice: str) -> None:
+    assert advice in advise(problem, "see the log")
+
+
+def test_cause_of_an_error_decides_the_advice() -> None:
+    problem = RuntimeError("it did not start")
+    problem.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert "free space" in advise(problem)

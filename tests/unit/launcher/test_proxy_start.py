@@ -1,4 +1,4 @@
-"""HAProxy with Ray's configuration and the service's changes, before a fake replica."""
+"""HAProxy with Ray's configuration and the service's changes, in front of a fake replica."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -96,17 +97,10 @@ class ProxyAnswer:
 
 def read_answer(connection: socket.socket) -> ProxyAnswer:
     """Reads the next response from a connection."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        part = connection.recv(65536)
-        assert part, f"closed after {data!r}"
-        data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    while len(body) < int(headers.get("content-length", 0)):
-        body += connection.recv(65536)
-    return ProxyAnswer(int(first.split()[1]), headers, body)
+    response = HTTPResponse(connection)
+    response.begin()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return ProxyAnswer(response.status, headers, response.read())
 
 
 @contextmanager
@@ -147,24 +141,27 @@ def start_proxy(folder: Path, replica_port: int | None, requests: list[str]) -> 
     file.write_text(rewrite_config(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
     checked = subprocess.run([get_haproxy_binary(), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     complaints = [line for line in checked.stderr.splitlines() if "[NOTICE]" not in line]
-    assert [line for line in complaints if "no log address" not in line] == [], (
-        "the other warning is about Ray's own part"
-    )
+    assert [line for line in complaints if "no log address" not in line] == []  # that one is about Ray's own part
     process = subprocess.Popen([get_haproxy_binary(), "-db", "-f", str(file)])
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                socket.create_connection((ADDRESS, config.frontend_port)).close()
-                break
-            except ConnectionRefusedError:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+        wait_until(lambda: can_connect(config.frontend_port, process))
         yield Proxy(psutil.Process(process.pid), config.frontend_port, requests)
     finally:
         process.kill()
         process.wait()
+
+
+def can_connect(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None
+    with socket.socket() as client:
+        return client.connect_ex((ADDRESS, port)) == 0
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -279,10 +276,7 @@ def test_one_key_can_not_fill_all_slots(proxy: Proxy, header: bytes) -> None:
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(proxy.connect()).sendall(post(header, b"a", 2**20) + bytes(2**16))
-        deadline = time.monotonic() + PATIENCE_S
-        while proxy.requests.count(f"POST /{header.decode()}") < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: proxy.requests.count(f"POST /{header.decode()}") >= 3)
         answer = proxy.ask(post(b"more", b"a", 0))
         assert (answer.status, answer.headers["retry-after"]) == (429, "1")
         assert "at most 3" in answer.detail

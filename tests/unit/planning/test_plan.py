@@ -1,4 +1,4 @@
-"""The profile that follows from what replicas count, and the plan that follows from a profile."""
+"""The profile that follows from reports of replicas, and the plan that follows from a profile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = (0.25, 1.0, 2.0, 8.0)
 
 
 def reported(fixed_s: float, per_megapixel_s: float, sizes: tuple[float, ...] = SIZES) -> dict[str, float]:
-    """Sums as replicas report them, over ten steps of each size."""
+    """Returns the sums that replicas report after ten steps of each size."""
     steps = [(size, fixed_s + per_megapixel_s * size) for size in sizes for _ in range(10)]
     return {
         counts.STEPS: len(steps),
@@ -35,21 +35,21 @@ def profile_of(work: dict[str, float]) -> ModelProfile:
     return ModelProfile.from_counts(work, max_batch=8, max_running=16)
 
 
-def test_the_line_through_all_steps_is_found() -> None:
-    profile = profile_of(reported(0.02, 0.05))
-    assert (profile.fixed_s, profile.per_megapixel_s) == (pytest.approx(0.02), pytest.approx(0.05))
-    assert (profile.encode_s, profile.finish_s, profile.load_s) == (0.5, 0.0, 30.0)
-
-
-def test_of_steps_of_one_size_nothing_is_taken_for_fixed() -> None:
-    profile = profile_of(reported(0.02, 0.05, (1.0, 1.0)))
-    assert (profile.fixed_s, profile.per_megapixel_s) == (pytest.approx(0.0), pytest.approx(0.07))
-
-
-@pytest.mark.parametrize(("fixed_s", "per_megapixel_s"), [(0.1, 0.0), (0.0, 0.1)])
-def test_no_part_is_negative(fixed_s: float, per_megapixel_s: float) -> None:
-    profile = profile_of(reported(fixed_s, per_megapixel_s))
-    assert (profile.fixed_s, profile.per_megapixel_s) == (pytest.approx(fixed_s), pytest.approx(per_megapixel_s))
+@pytest.mark.parametrize(
+    ("sizes", "taken", "found"),
+    [
+        (SIZES, (0.02, 0.05), (0.02, 0.05)),
+        (SIZES, (0.1, 0.0), (0.1, 0.0)),
+        (SIZES, (0.0, 0.1), (0.0, 0.1)),
+        ((1.0, 1.0), (0.02, 0.05), (0.0, 0.07)),  # steps of one size tell no fixed part
+    ],
+)
+def test_profile_is_the_line_through_all_steps(
+    sizes: tuple[float, ...], taken: tuple[float, float], found: tuple[float, float]
+) -> None:
+    profile = profile_of(reported(*taken, sizes))
+    assert (profile.fixed_s, profile.per_megapixel_s) == pytest.approx(found)
+    assert (profile.encode_s, profile.finish_s, profile.load_s) == (5.0 / 10, 0.0, 30.0)
 
 
 def test_few_steps_make_no_profile() -> None:
@@ -58,17 +58,17 @@ def test_few_steps_make_no_profile() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("p99=20s", 20), ("p50<=500ms", 0.5), ("p95=2m", 120), ("p90=3", 3)])
-def test_objectives_are_read(text: str, seconds: float) -> None:
+def test_objective_is_parsed(text: str, seconds: float) -> None:
     assert Objective.parse(text) == Objective(text[:3], seconds)
 
 
 @pytest.mark.parametrize("text", ["p98=3s", "p99", "p99=x", "p99=3 days"])
-def test_what_is_no_objective_is_refused(text: str) -> None:
+def test_invalid_objective_of_a_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="like p99=20s"):
         Objective.parse(text)
 
 
-def test_the_fewest_that_keep_the_objective_are_found() -> None:
+def test_plan_finds_the_fewest_replicas_for_the_objective() -> None:
     arrivals = [SimulatedTask(0.1 * number, 1.0, 10) for number in range(2000)]
     profile = ModelProfile(fixed_s=0.0, per_megapixel_s=0.055, overhead_s=0.0)  # 5.5 replicas' worth
     planner = Planner(arrivals, profile, [Objective("p99", 2.0)], gpu_price=2.0)
@@ -82,7 +82,7 @@ def test_the_fewest_that_keep_the_objective_are_found() -> None:
     assert "p99 at most 2 s" in draw(rows, planner.objectives)
 
 
-def test_what_no_number_of_replicas_keeps_is_said() -> None:
+def test_unreachable_objective_has_no_cheapest_plan() -> None:
     profile = ModelProfile(fixed_s=1.0, per_megapixel_s=0.0)
     rows = Planner([SimulatedTask(0.0, 1.0, 10)], profile, [Objective("p50", 5)]).search_fixed(3)
     assert cheapest(rows) is None
