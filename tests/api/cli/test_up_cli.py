@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from support.cli_runner import GenServe
 
 from serve_app.launcher import ray_flags
@@ -118,3 +120,18 @@ def test_other_commands_find_the_service_until_it_stops(
     assert (service.config, service.data_dir) == (tmp_path / "config.yaml", tmp_path / "data")
     assert (service.key_file, service.catalog) == (tmp_path / "data/key", repository / "configs/catalog.yaml")
     assert running() == []
+
+
+def test_missing_permissions_of_redis_are_named(
+    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    with Redis.from_url(redis_url) as administrator:
+        administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", "~*", "+@all")
+        monkeypatch.setenv("GEN_REDIS__URL", re.sub("//.*@", "//app:x@", redis_url))
+        try:
+            result = gen_serve("up")
+        finally:
+            administrator.execute_command("ACL", "DELUSER", "app")
+    assert result.code == 2
+    for words in ("permissions to access a channel", "ACL SETUSER"):
+        assert words in result.err

@@ -1,12 +1,15 @@
-"""What a scrape reads from the task store, and how much of it."""
+"""Metrics that a scrape reads from the task store, and counters that processes add there."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 from support.deliveries import hooked_task
 from support.tasks import QUEUE, lease_one, make_due, new_task
 
@@ -14,6 +17,8 @@ from deployments.contract.counts import ReplicaCounts
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.metrics.reader import MetricsReader
+from serve_app.storage import connection
+from serve_app.storage.tally import TIMES, CounterBuffer, CounterName, read_counters
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -21,23 +26,23 @@ from serve_app.tasks.task import Status
 HOUR_MS = 3_600_000
 
 
-async def nobody() -> Mapping[str, Mapping[str, int]]:
+async def no_replicas() -> Mapping[str, ReplicaCounts]:
     return {}
 
 
 def make_reader(store: TaskStore, **changes: Any) -> MetricsReader:
-    options: dict[str, Any] = {"projects": 10, "replicas": nobody}
+    options: dict[str, Any] = {"projects": 10, "replicas": no_replicas}
     return MetricsReader(store.redis, store, [QUEUE], **(options | changes))
 
 
 async def read_metric(reader: MetricsReader, name: str) -> dict[tuple[str, ...], float]:
-    """By the values of its labels."""
+    """Returns the samples of a metric by the values of their labels."""
     samples = [sample for family in (await reader.read()).collect() for sample in family.samples]
     return {tuple(sample.labels.values()): sample.value for sample in samples if sample.name == name}
 
 
 async def age(store: TaskStore, task_id: str, ms: int) -> None:
-    """As if the task had been submitted so much earlier."""
+    """Moves the submission of a task into the past."""
     await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -ms)  # type: ignore[misc]
     await store.redis.zincrby(f"{store.prefix}deadlines:{QUEUE}", -ms, task_id)
 
@@ -51,27 +56,25 @@ async def complete_task(store: TaskStore, project: str = "p", device_s: float = 
         await store.complete(QUEUE, lease.id, lease.attempt, Status.READY, device_s=device_s)
 
 
-async def test_the_longest_wait_is_that_of_a_task_which_waits(store: TaskStore) -> None:
+async def test_oldest_wait_is_that_of_a_waiting_task(store: TaskStore) -> None:
     reader = make_reader(store)
     assert await read_metric(reader, "gen_tasks_oldest_wait_seconds") == {(QUEUE,): 0}
     ids = [task.id for task in [new_task() for _ in range(3)] if await store.submit(task)]
     leased = await lease_one(store)
     await store.advance(QUEUE, leased.id, leased.attempt, Status.GENERATING)  # its deadline is nearer than the others'
     await age(store, leased.id, 3 * HOUR_MS)
-    assert (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 60, (
-        "what is being worked on waits no more"
-    )
+    assert (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 60, "a task in work does not wait"
     await age(store, next(each for each in ids if each != leased.id), HOUR_MS)
     assert 3600 <= (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3660
     await store.release(QUEUE, leased.id, leased.attempt)
     assert 3 * 3600 <= (await read_metric(reader, "gen_tasks_oldest_wait_seconds"))[QUEUE,] < 3 * 3600 + 60
 
 
-async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None:
+async def test_lags_of_reaper_and_sweeper_are_measured(store: TaskStore) -> None:
     reader = make_reader(store)
 
     async def lags() -> list[bool]:
-        """Whether leases, deadlines and the sweep are behind; since 1970, where they are."""
+        """Checks that leases, deadlines and the sweep lag since 1970 or not at all. Returns which of them lag."""
         reaper = await read_metric(reader, "gen_reaper_lag_seconds")
         sweeper = await read_metric(reader, "gen_sweeper_lag_seconds")
         ages = [reaper[QUEUE, "leases"], reaper[QUEUE, "deadlines"], sweeper[()]]
@@ -93,7 +96,7 @@ async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None
     assert await lags() == [False, False, False]
 
 
-async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_most(store: TaskStore) -> None:
+async def test_costs_are_counted_by_endpoint_and_by_largest_projects(store: TaskStore) -> None:
     await CreditStore(store.redis, store.prefix).grant(DEFAULT_ORGANIZATION, "g", 1_000_000, "test")
     for project, endpoint, price, device_s in (
         ("a", "gen-pro", 40_000, 1.5),
@@ -119,7 +122,7 @@ async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_mo
     assert sums == {"balance": 920 + 69, "held": 1, "granted": 1070}, "of all organizations"
 
 
-async def test_replicas_are_told_by_state_and_left_out_where_nobody_knows(store: TaskStore) -> None:
+async def test_replicas_are_counted_by_state_unless_unknown(store: TaskStore) -> None:
     async def replica_states() -> Mapping[str, ReplicaCounts]:
         return {QUEUE: ReplicaCounts({"RUNNING": 2, "STARTING": 1}, target=3)}
 
@@ -133,11 +136,11 @@ async def test_replicas_are_told_by_state_and_left_out_where_nobody_knows(store:
     assert await read_metric(unreachable_reader, "gen_store_memory_bytes") != {}
 
 
-async def test_a_scrape_asks_no_more_and_tells_no_more_after_many_tasks(redis: Redis, prefix: str) -> None:
+async def test_cost_of_a_scrape_does_not_grow_with_tasks(redis: Redis, prefix: str) -> None:
     store = TaskStore(redis, prefix, Limits(max_active=10_000))
 
     async def cost() -> tuple[int, int, int]:
-        """Commands, bytes of Redis' answers, lines told."""
+        """Returns the commands, the bytes of Redis' answers and the lines of a scrape."""
         reader = make_reader(store)
         await reader.read()  # scripts are known from here on
         before = await redis.info("stats")
@@ -150,9 +153,35 @@ async def test_a_scrape_asks_no_more_and_tells_no_more_after_many_tasks(redis: R
         await complete_task(store, device_s=0.5)
         await store.submit(new_task())
     few = await cost()
-    for _ in range(200):
+    for _ in range(100):
         await complete_task(store, device_s=0.5)
     many = await cost()
     assert many[0] == few[0]
     assert many[2] == few[2]
     assert many[1] < 1.5 * few[1], "numbers have more digits, and this minute has more buckets"
+
+
+async def test_counts_of_several_processes_are_added_once(redis: Redis, prefix: str) -> None:
+    for seconds in (0.003, 0.2, 400.0):
+        tally = CounterBuffer()
+        tally.observe(CounterName.MODERATION, "request", seconds)
+        tally.count(CounterName.REFUSALS, "queue_full gen-pro")
+        await tally.flush(redis, prefix)
+        await tally.flush(redis, prefix)
+    histogram = TIMES.read("request", await read_counters(redis, prefix, CounterName.MODERATION))
+    counted = dict(histogram.buckets)
+    assert (counted[0.005], counted[0.1], counted[0.25], counted[180.0], histogram.count) == (1, 1, 2, 2, 3)
+    assert histogram.sum == pytest.approx(400.203)
+    assert await read_counters(redis, prefix, CounterName.REFUSALS) == {"queue_full gen-pro": "3"}
+
+
+async def test_counts_are_kept_until_they_are_stored(redis: Redis, prefix: str) -> None:
+    tally, unreachable = CounterBuffer(), connection.connect("redis://127.0.0.1:1", answer_s=0.2)
+    async with asyncio.timeout(60), tally.flush_periodically(unreachable, prefix):
+        tally.count(CounterName.REFUSALS, "a b")
+        with pytest.raises(RedisError):
+            await tally.flush(unreachable, prefix)
+    async with tally.flush_periodically(redis, prefix):
+        tally.count(CounterName.REFUSALS, "a b")
+    assert await read_counters(redis, prefix, CounterName.REFUSALS) == {"a b": "2"}
+    await unreachable.aclose()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +18,6 @@ from serve_app.config.settings import ObjectSettings, RedisSettings, Settings
 from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 
 
-@pytest.fixture
-def forgetful(tmp_path: Path) -> Iterator[str]:
-    server = EmbeddedRedis(tmp_path / "forgetful", durable=False)
-    server.start()
-    yield server.url
-    server.stop()
-
-
 async def check_verdicts(url: str, replicas: int = 0) -> dict[str, Verdict]:
     settings = Settings(redis=RedisSettings(url=url, replicas=replicas))
     return {each.what: each.verdict for each in await check_redis(settings)}
@@ -37,16 +25,16 @@ async def check_verdicts(url: str, replicas: int = 0) -> dict[str, Verdict]:
 
 async def test_embedded_server_is_fine(redis_url: str) -> None:
     verdicts = await check_verdicts(redis_url)
-    verdicts.pop("latency of Redis")  # is what it is on a busy machine
+    verdicts.pop("latency of Redis")  # depends on the load of this machine
     assert set(verdicts.values()) == {Verdict.FINE}
     assert {"Redis", "persistence", "eviction", "clock"} <= set(verdicts)
 
 
-async def test_server_without_persistence_is_refused(forgetful: str) -> None:
-    client = Redis.from_url(forgetful)
-    await client.config_set("maxmemory-policy", "allkeys-lru")
-    await client.aclose()
-    verdicts = await check_verdicts(forgetful)
+async def test_server_without_persistence_is_refused(doomed_redis: EmbeddedRedis) -> None:
+    async with Redis.from_url(doomed_redis.url) as client:
+        await client.config_set("appendonly", "no")
+        await client.config_set("maxmemory-policy", "allkeys-lru")
+    verdicts = await check_verdicts(doomed_redis.url)
     assert (verdicts["persistence"], verdicts["eviction"]) == (Verdict.REFUSED, Verdict.REFUSED)
 
 
@@ -102,6 +90,18 @@ async def test_unreachable_store_is_refused(tmp_path: Path) -> None:
     assert await write_shared_object(at(tmp_path / "file")) is None
 
 
+@pytest.fixture
+async def set_rules(redis: Redis, redis_url: str) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
+    """Creates a Redis user with ACL rules. Returns its URL."""
+
+    async def create(rules: str) -> str:
+        await redis.execute_command("ACL", "SETUSER", "app", "reset", "on", ">p@ss/#", *rules.split())
+        return re.sub("//.*@", "//app:p%40ss%2F%23@", redis_url)
+
+    yield create
+    await redis.execute_command("ACL", "DELUSER", "app")
+
+
 @pytest.mark.parametrize(
     ("rules", "missing"),
     [
@@ -112,44 +112,14 @@ async def test_unreachable_store_is_refused(tmp_path: Path) -> None:
         ("~* &* +@all -zpopmin", "zpopmin"),
     ],
 )
-async def test_missing_permissions_are_named(redis_url: str, rules: str, missing: str) -> None:
-    administrator = Redis.from_url(redis_url)
-    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">p@ss/#", *rules.split())
-    try:
-        settings = Settings(redis=RedisSettings(url=re.sub("//.*@", "//app:p%40ss%2F%23@", redis_url)))
-        [result] = await check_redis(settings)
-    finally:
-        await administrator.execute_command("ACL", "DELUSER", "app")
-        await administrator.aclose()
+async def test_missing_permissions_are_named(
+    set_rules: Callable[[str], Awaitable[str]], rules: str, missing: str
+) -> None:
+    [result] = await check_redis(Settings(redis=RedisSettings(url=await set_rules(rules))))
     assert (result.verdict, missing in result.message) == (Verdict.REFUSED, True), result
     assert "ACL SETUSER" in result.remedy or "log" in result.remedy
 
 
-async def test_recommended_redis_user_is_fine(redis_url: str) -> None:
-    administrator = Redis.from_url(redis_url)
-    rules = "~gen:* &gen:* +@all -@dangerous +info"
-    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", *rules.split())
-    try:
-        verdicts = await check_verdicts(re.sub("//.*@", "//app:x@", redis_url))
-    finally:
-        await administrator.execute_command("ACL", "DELUSER", "app")
-        await administrator.aclose()
+async def test_recommended_redis_user_is_fine(set_rules: Callable[[str], Awaitable[str]]) -> None:
+    verdicts = await check_verdicts(await set_rules("~gen:* &gen:* +@all -@dangerous +info"))
     assert Verdict.REFUSED not in verdicts.values()
-
-
-async def test_up_names_missing_permissions_before_it_serves(redis_url: str, tmp_path: Path) -> None:
-    administrator = Redis.from_url(redis_url)
-    await administrator.execute_command("ACL", "SETUSER", "app", "reset", "on", ">x", "~gen:*", "+@all")
-    try:
-        environ = os.environ | {"GEN_REDIS__URL": re.sub("//.*@", "//app:x@", redis_url)}
-        command = [Path(sys.executable).with_name("gen-serve"), "up", "--config", "configs/local.yaml"]
-        environ |= {"GEN_SERVICE__PORT": str(free_port())}
-        ended = await asyncio.to_thread(
-            subprocess.run, command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
-    finally:
-        await administrator.execute_command("ACL", "DELUSER", "app")
-        await administrator.aclose()
-    assert ended.returncode == 2, ended.stderr
-    assert "permissions to access a channel" in ended.stderr
-    assert "ACL SETUSER" in ended.stderr

@@ -1,4 +1,4 @@
-"""Commands that share a connection which breaks, hangs or leads to a former primary."""
+"""Commands on a shared connection that breaks, hangs or leads to a former primary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def share(redis: Redis) -> None:
     await shared._connecting
 
 
-async def test_callers_get_their_answers_when_the_connection_breaks(redis: Redis, prefix: str) -> None:
+async def test_callers_get_their_answers_after_the_connection_breaks(redis: Redis, prefix: str) -> None:
     keys, name = [f"{prefix}{n}" for n in range(1000)], f"{prefix}hash"
     await redis.mset({key: key for key in keys})
     await redis.hset(name, "field", "value")

@@ -1,4 +1,4 @@
-"""Levels that operators set on a running service, as its processes and models learn of them."""
+"""Log levels that operators set on a running service, in its processes and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULE, OTHER = "serve_app.dispatcher", "serve_app.webhooks"
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _restore_levels() -> Iterator[None]:
     names = (*logs.OWN, MODULE, OTHER, "deployments.engine")
     before = {name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in names}
     yield
@@ -34,7 +34,7 @@ def _as_before() -> Iterator[None]:
 
 @pytest.fixture
 async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogLevels]:
-    """A process of the service, whose settings have a level for one module."""
+    """Starts the levels of a process whose settings name a level for one module."""
     monkeypatch.setattr(log_levels, "_POLL_INTERVAL_S", 0.01)
     levels = LogLevels(redis, prefix, {OTHER: "error"})
     logs.set_levels({OTHER: "error"})
@@ -43,30 +43,30 @@ async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) 
     await loops.stop()
 
 
-async def comes_to(name: str, level: int) -> None:
+async def wait_for_level(name: str, level: int) -> None:
     async with asyncio.timeout(60):
         while logging.getLogger(name).level != level:
             await asyncio.sleep(0.01)
 
 
-async def test_a_process_logs_as_was_asked_for_last(following: LogLevels, redis: Redis, prefix: str) -> None:
+async def test_process_follows_the_latest_level(following: LogLevels, redis: Redis, prefix: str) -> None:
     operator = LogLevels(redis, prefix)
     await operator.set(MODULE, "debug")
     await operator.set(OTHER, "info")
-    await comes_to(MODULE, logging.DEBUG)
-    await comes_to(OTHER, logging.INFO)
+    await wait_for_level(MODULE, logging.DEBUG)
+    await wait_for_level(OTHER, logging.INFO)
     assert following.levels == ((MODULE, "debug"), (OTHER, "info"))
     for module, level in (("redis", "debug"), (MODULE, "loud"), ("redis", None)):
         with pytest.raises(ValueError, match=r"redis|loud"):
             await operator.set(module, level)
     await operator.set(MODULE, None)
     await operator.set(OTHER, None)
-    await comes_to(MODULE, logging.NOTSET)
-    await comes_to(OTHER, logging.ERROR)
+    await wait_for_level(MODULE, logging.NOTSET)
+    await wait_for_level(OTHER, logging.ERROR)
     assert following.levels == ()
 
 
-async def test_a_model_learns_with_its_next_job() -> None:
+async def test_model_learns_levels_from_its_next_job() -> None:
     media = MediaModel.__new__(MediaModel)
     await MediaModel.__init__(media, ModelSpec(checkpoint="simulated/1ms", objects_url="memory:///"))
     engine = logging.getLogger("deployments.engine")

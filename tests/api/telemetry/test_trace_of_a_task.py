@@ -1,4 +1,4 @@
-"""One task through the real ingress, queue, model and sender, each of which sends its spans to a collector of ours."""
+"""The spans of one task: ingress, queue, model and sender send them to a collector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.dispatchers import CallModel
 from support.http_client import HOOK_HOST
 from support.http_service import Service, running
 from support.otlp_collector import Collector, collecting
-from support.webhook_receiver import Received, WebhookReceiver, receiving
+from support.webhook_receiver import Received, receiving
 from support.webhook_senders import running as sending
 from support.webhook_senders import wait_for_states
 
@@ -38,7 +38,7 @@ from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 
 QUEUE = "flux3-klein"
-PROMPT = "a crimson lighthouse that nobody else asks for"
+PROMPT = "a crimson lighthouse"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -52,7 +52,7 @@ class Call:
         return self._events
 
     def cancel(self) -> None:
-        """It has ended by itself."""
+        """No-op: the call has ended."""
 
 
 class Harmless:
@@ -64,12 +64,12 @@ class Harmless:
     moderate_object = moderate_text
 
 
-async def here(host: str, port: int) -> list[str]:
+async def resolve(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
-    """The task made, moderated and told of. What the model was asked for."""
+async def work_off(service: Service, task_id: str) -> list[GenerationJob]:
+    """Makes, moderates and delivers the task. Returns the jobs that the model got."""
     settings = service.settings
     spec, prefix = settings.tracing.spec(), settings.redis.prefix
     redis = connection.connect(settings.redis_url)
@@ -77,31 +77,23 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     outbox = Outbox(redis, prefix, settings.webhooks, settings.at_rest())
     objects = service.worker.objects
     media = MediaModel.__new__(MediaModel)
-    await MediaModel.__init__(
-        media, ModelSpec(checkpoint="simulated/1ms", objects_url=settings.objects_url, tracing=spec)
-    )
-    dispatching, telling = create_tracer(spec, "dispatcher"), create_tracer(spec, "webhook-sender")
-    gate = Gate(Harmless(), Thresholds({}))
+    model = ModelSpec(checkpoint="simulated/1ms", objects_url=settings.objects_url, tracing=spec)
+    await MediaModel.__init__(media, model)
+    tracers = [create_tracer(spec, name) for name in ("dispatcher", "webhook-sender")]
     jobs: list[GenerationJob] = []
 
     def call(job: GenerationJob) -> Call:
         jobs.append(job)
         return Call(media, job)
 
+    limiter, gate = ConcurrencyLimiter(4, 256), Gate(Harmless(), Thresholds({}))
     context = AttemptContext(
-        QUEUE,
-        tasks,
-        objects,
-        CallModel(call),
-        ConcurrencyLimiter(4, 256),
-        Timeouts(60, 60),
-        gate=gate,
-        tracer=dispatching,
+        QUEUE, tasks, objects, CallModel(call), limiter, Timeouts(60, 60), gate=gate, tracer=tracers[0]
     )
     queue = QueueConsumer(context, max_leased=100)
     serializer = ResultSerializer(objects, service.app.state.services.links, settings.links.image_life_s)
-    guard = UrlGuard([HOOK_HOST], here)
-    sender = Sender(outbox, tasks, serializer, Sealer(settings.sealing_keys), guard, tracer=telling)
+    guard = UrlGuard([HOOK_HOST], resolve)
+    sender = Sender(outbox, tasks, serializer, Sealer(settings.sealing_keys), guard, tracer=tracers[1])
     leasing = asyncio.create_task(queue.lease())
     try:
         async with sending(sender), asyncio.timeout(60):
@@ -112,29 +104,19 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     finally:
         leasing.cancel()
         media._engine.stop()
-        for tracer in (dispatching, telling, media._tracer):
+        for tracer in (*tracers, media._tracer):
             await asyncio.to_thread(tracer.close)
         await redis.aclose()
     return jobs
 
 
-def submit_traced(service: Service, destination: WebhookReceiver, headers: dict[str, str]) -> tuple[str, str]:
-    """The task's id, and the key it was submitted with."""
-    with service.client(headers=headers) as client:
-        return client.create_task(
-            prompt=PROMPT, webhook_url=f"http://{HOOK_HOST}:{destination.port}/done"
-        ), client.secret
-
-
 @dataclass(frozen=True)
 class TracedTask:
-    task: str
+    id: str
     key: str
-    """What it was submitted with."""
+    """Key of the client that submitted the task."""
     job: GenerationJob
-    """What the model was asked for."""
     delivery: Received
-    """The webhook."""
 
 
 @pytest.fixture
@@ -145,23 +127,27 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def trace(tmp_path: Path, redis_url: str, repository: Path) -> Callable[..., TracedTask]:
-    """Sees a task through, submitted with these headers."""
+    """Submits a task with the given headers and waits for its webhook."""
+
+    def submit(service: Service, headers: dict[str, str], webhook_url: str) -> tuple[str, str]:
+        with service.client(headers=headers) as client:
+            return client.create_task(prompt=PROMPT, webhook_url=webhook_url), client.secret
+
+    async def run(service: Service, headers: dict[str, str]) -> TracedTask:
+        async with receiving() as destination:
+            task, key = await asyncio.to_thread(submit, service, headers, f"http://{HOOK_HOST}:{destination.port}/done")
+            [job] = await work_off(service, task)
+            [delivery] = destination.received
+        return TracedTask(task, key, job, delivery)
 
     def trace(headers: dict[str, str], **settings: Any) -> TracedTask:
-        async def through(service: Service) -> TracedTask:
-            async with receiving() as destination:
-                task, key = await asyncio.to_thread(submit_traced, service, destination, headers)
-                [job] = await worked_off(service, task)
-                [delivery] = destination.received
-            return TracedTask(task, key, job, delivery)
-
         with running(tmp_path / "data", redis_url, repository, **settings) as service:
-            return asyncio.run(through(service))
+            return asyncio.run(run(service, headers))
 
     return trace
 
 
-def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., TracedTask], collector: Collector) -> None:
+def test_task_is_one_trace_below_that_of_the_client(trace: Callable[..., TracedTask], collector: Collector) -> None:
     tracing = TracingSettings(endpoint=collector.url)
     traced = trace({"traceparent": f"00-{TRACE}-{PARENT}-01"}, tracing=tracing)
 
@@ -183,9 +169,9 @@ def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., TracedTa
         "publish": ("dispatcher", "internal", "attempt"),
         "webhook": ("webhook-sender", "client", "submit"),
     }
-    assert len(collector.spans) == len(tree), "each once"
+    assert len(collector.spans) == len(tree)
     assert not [span.name for span in collector.spans if span.failed]
-    assert {span.attributes["gen.task"] for span in collector.spans} == {traced.task}
+    assert {span.attributes["gen.task"] for span in collector.spans} == {traced.id}
     for name in ("queue", "attempt", "moderate request", "model", "moderate result", "publish", "webhook"):
         attributes = collector.one(name).attributes
         assert (attributes["gen.queue"], attributes["gen.attempt"]) == (QUEUE, 1)
@@ -202,7 +188,7 @@ def test_a_task_is_one_trace_below_the_clients_own(trace: Callable[..., TracedTa
         assert private.encode() not in payload
 
 
-def test_what_a_client_does_not_want_written_is_not_but_keeps_its_trace_and_off_nothing_is_passed_on(
+def test_unsampled_trace_is_passed_on_unless_tracing_is_off(
     trace: Callable[..., TracedTask], collector: Collector
 ) -> None:
     traced = trace({"traceparent": f"00-{TRACE}-{PARENT}-00"}, tracing=TracingSettings(endpoint=collector.url))
