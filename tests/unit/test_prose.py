@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -30,18 +30,26 @@ def files(*packages: str) -> list[Path]:
     return [Path(line) for line in subprocess.check_output(["git", "ls-files", *packages], text=True).splitlines()]
 
 
+def statements(block: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yields the statements of a block and of the blocks in it."""
+    for node in block:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, name, ()))
+
+
 @cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def parse(package: str) -> list[tuple[Path, ast.AST]]:
+    paths = [path for path in files(package) if path.suffix == ".py"]
+    return [(path, node) for path in paths for node in statements(ast.parse(path.read_text()).body)]
 
 
 def docstrings(package: str) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each docstring, those of attributes included."""
-    for path in (path for path in files(package) if path.suffix == ".py"):
-        for node in ast.walk(parse(path)):
-            match node:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield f"{path}:{node.lineno}", text
+    for path, node in parse(package):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield f"{path}:{node.lineno}", text
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -65,11 +73,6 @@ def lua_comments() -> Iterator[tuple[str, str]]:
 
 
 def test_class_names_are_unique() -> None:
-    classes = Counter(
-        node.name
-        for path in files(*PACKAGES)
-        if path.suffix == ".py"
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
-    assert [name for name, count in classes.items() if count > 1] == []
+    nodes = [node for package in PACKAGES for _, node in parse(package)]
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -49,7 +49,7 @@ def only_task(gen_serve: GenServe) -> dict[str, Any]:
     return task
 
 
-@pytest.mark.parametrize(("name", "form"), [("star.png", "PNG"), ("star.JPEG", "JPEG")])
+@pytest.mark.parametrize(("name", "form"), [("star.png", "PNG"), ("star.JPEG", "JPEG"), ("star.webp", "WEBP")])
 @pytest.mark.usefixtures("model")
 def test_suffix_selects_the_format(client_cli: GenServe, here: Path, name: str, form: str) -> None:
     result = client_cli(*STAR, "-o", name, notes=True)
