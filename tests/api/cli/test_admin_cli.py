@@ -27,8 +27,6 @@ def test_created_organization_is_listed_with_its_credits(operator: GenServe, acm
     listed = {each["id"]: each for each in rows(operator("organizations", "list", "--json"))}
     assert listed[acme].keys() == {"id", "name", "credits", "created"}
     assert (listed[acme]["credits"], listed[name]["credits"]) == (100, 0)
-    twice = operator("organizations", "create", name)
-    assert (twice.code, twice.err) == (1, "error: HTTP 409: There is an organization of that id\n")
 
 
 def test_tolerances_of_an_organization_are_approved_capped_and_audited(operator: GenServe, acme: str) -> None:

@@ -14,6 +14,7 @@ from support.http_service import Service
 from serve_app.launcher.running import RunningService, announce
 
 Runs = Callable[[Path], RunningService]
+PLAN = ("plan", "no-model", "--rate", "1")
 
 
 @pytest.fixture
@@ -62,8 +63,9 @@ def test_packaged_settings_are_the_default(anywhere: GenServe, here: Path) -> No
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     for hint in (f"no data in {here}/.gen", "gen-serve up", "--config"):
         assert hint in result.err
-    assert anywhere("openapi").json == anywhere("openapi", "--config", "configs/local.yaml").json
-    assert anywhere("openapi", "--config", "configs/none.yaml").err == "error: no such config file: configs/none.yaml\n"
+    for options in ((), ("--config", "configs/local.yaml")):
+        assert "there is no model no-model" in anywhere(*PLAN, *options).err, "the catalog is loaded"
+    assert anywhere(*PLAN, "--config", "configs/none.yaml").err == "error: no such config file: configs/none.yaml\n"
     assert list(here.iterdir()) == []
 
 
@@ -79,7 +81,7 @@ def test_running_service_comes_after_named_settings_and_before_the_folder(
     assert anywhere("openapi", "--config", str(config)).json["info"]["title"], "relative paths are those of the service"
     with monkeypatch.context() as patch:
         patch.setenv("GEN_CATALOG", "mine.yaml")
-        assert anywhere("openapi").err == f"error: no such catalog: {here}/mine.yaml\n"
+        assert anywhere(*PLAN).err == f"error: no such catalog: {here}/mine.yaml\n"
     monkeypatch.setenv("GEN_CONFIG", str(tmp_path / "missing.yaml"))
     assert anywhere("webhooks", "list").err == f"error: no such config file: {tmp_path}/missing.yaml\n"
     assert anywhere("webhooks", "list", "--config", str(config)).code == 0
@@ -98,7 +100,7 @@ def test_one_of_several_services_must_be_named(
     assert anywhere("tasks", "list", "--base-url", noted.base_url).code == 0
 
 
-@pytest.mark.parametrize("command", ["models", "watch --until-done"])
+@pytest.mark.parametrize("command", ["tasks list", "watch --until-done"])
 def test_command_calls_the_running_service(
     anywhere: GenServe, config: Path, runs: Runs, here: Path, command: str
 ) -> None:

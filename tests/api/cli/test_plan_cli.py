@@ -36,7 +36,7 @@ def test_plan_follows_the_options(gen_serve: GenServe, profile: tuple[str, ...],
 
 
 def test_plan_compares_autoscaling_with_fixed_numbers(gen_serve: GenServe, profile: tuple[str, ...]) -> None:
-    load = ("--rate", "2", "--duration", "200", "--steps", "10", "--max-replicas", "3")
+    load = ("--rate", "2", "--duration", "100", "--steps", "10", "--max-replicas", "3")
     result = gen_serve("plan", MODEL, *load, *profile, "--autoscale", "1-4", "--target-wait", "20", notes=True)
     assert result.table[-1][0] == "1-4"
 
@@ -78,7 +78,7 @@ def test_reports_of_replicas_make_a_profile(gen_serve: GenServe) -> None:
         (("no-model", "--rate", "1"), "there is no model no-model"),
         ((MODEL, "--rate", "1", "--slo", "p98=1s"), "like p99=20s"),
         ((MODEL, "--rate", "1", "--arrivals", "never"), "--arrivals should be one of"),
-        ((MODEL, "--rate", "1", "--autoscale", "4"), "MIN-MAX"),
+        ((MODEL, "--rate", "1", "--duration", "10", "--autoscale", "4"), "MIN-MAX"),
     ],
 )
 def test_invalid_argument_of_a_plan_is_named(

@@ -14,7 +14,7 @@ from benchmarks.gpu import pipelines
 from benchmarks.gpu.workbench import Workbench
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of their own calls
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # pipelines warn of their own calls
 
 
 def measure(file: Path, budget_s: float = 600.0) -> dict[str, Any]:

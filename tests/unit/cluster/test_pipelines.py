@@ -126,6 +126,7 @@ def test_single_file_is_checked_by_its_configuration(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_table_of_pipelines_is_current(repository: Path, tmp_path: Path) -> None:
     page = repository / "docs/models.md"
     copy = tmp_path / "models.md"

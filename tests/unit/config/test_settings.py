@@ -1,14 +1,18 @@
-"""Settings and the catalog: sources, validation, error messages."""
+"""Settings and the catalog: sources, validation, error messages, and the reference that is generated from them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from pydantic import ValidationError
 
-from serve_app.config import catalog, settings
+from serve_app.config import catalog, reference, settings
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.prices import EndpointPrice
 from serve_app.config.settings import ServiceSettings, Settings
@@ -266,3 +270,23 @@ def test_model_that_is_not_in_the_catalog_is_named(tmp_path: Path, repository: P
     path = _config(tmp_path, f"catalog: {repository}/configs/catalog.yaml\nmodels:\n  flux3-klien: {{}}")
     with pytest.raises(ValueError, match=r"config\.yaml:3: models\.flux3-klien: .*did you mean flux3-klein"):
         catalog.load(settings.load(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "write"),
+    [(reference.LOCAL, reference.local_yaml), (reference.PAGE, reference.page)],
+    ids=["local", "page"],
+)
+def test_comments_and_table_are_current(path: Path, write: Callable[[str], str]) -> None:
+    assert write(path.read_text()) == path.read_text(), "make settings"
+
+
+def test_every_setting_has_a_description() -> None:
+    assert [row for row in reference.table().splitlines() if row.endswith("|  |")] == []
+
+
+def test_json_schema_is_current_and_accepts_the_profiles(repository: Path) -> None:
+    schema = json.loads(reference.SCHEMA.read_text())
+    assert reference.schema() == schema, "make settings"
+    for profile in ("local", "single-gpu", "cluster"):
+        jsonschema.validate(yaml.safe_load((repository / f"configs/{profile}.yaml").read_text()), schema)
