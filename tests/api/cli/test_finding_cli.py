@@ -59,10 +59,11 @@ def runs(service: Service) -> Iterator[Runs]:
 
 
 def test_packaged_settings_are_the_default(anywhere: GenServe, here: Path) -> None:
-    result = anywhere("webhooks", "list")
-    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-    for hint in (f"no data in {here}/.gen", "gen-serve up", "--config"):
-        assert hint in result.err
+    for command in ("webhooks list", "backup copy"):
+        result = anywhere(*command.split())
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+        for hint in (f"no data in {here}/.gen", "gen-serve up", "--config"):
+            assert hint in result.err
     for options in ((), ("--config", "configs/local.yaml")):
         assert "there is no model no-model" in anywhere(*PLAN, *options).err, "the catalog is loaded"
     assert anywhere(*PLAN, "--config", "configs/none.yaml").err == "error: no such config file: configs/none.yaml\n"
@@ -139,18 +140,6 @@ def test_invalid_or_unreachable_address_is_named(anywhere: GenServe) -> None:
     assert (result.code, result.err.count("\n")) == (1, 1)
     for hint in ("http://127.0.0.1:1", "gen-serve up", "--base-url"):
         assert hint in result.err
-
-
-@pytest.mark.parametrize("command", ["webhooks list", "backup copy"])
-def test_command_without_data_makes_none(
-    anywhere: GenServe, here: Path, tmp_path: Path, repository: Path, command: str
-) -> None:
-    config = tmp_path / "fresh.yaml"
-    config.write_text(json.dumps({"catalog": str(repository / "configs/catalog.yaml")}))
-    result = anywhere(*command.split(), "--config", str(config))
-    assert (result.code, result.err.count("\n")) == (2, 1)
-    assert f"there is no data in {here}/.gen" in result.err
-    assert list(here.iterdir()) == []
 
 
 def test_reading_a_remote_redis_makes_no_folder(
