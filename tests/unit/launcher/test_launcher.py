@@ -103,6 +103,7 @@ def test_private_cluster_has_flags_that_serve_reads(tmp_path: Path) -> None:
     constants = (Path(ray.__file__).parent / "serve/_private/constants.py").read_text()
     assert [name for name in os.environ if name.startswith("RAY_SERVE_") and f'"{name}"' not in constants] == []
     assert os.environ["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] == "0.2"
+    assert os.environ["RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"] == "1000"
 
 
 def test_proxy_of_a_private_cluster_serves_on_the_services_host(tmp_path: Path) -> None:
