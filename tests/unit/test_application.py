@@ -48,7 +48,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     folder = tmp_path_factory.mktemp("application")
     catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
     catalog["models"] = {name: catalog["models"][name] for name in MODELS}
-    catalog["endpoints"] = {"gen-3-image-klein": catalog["endpoints"]["gen-3-image-klein"]}
+    catalog |= {"endpoints": {"gen-3-image-klein": catalog["endpoints"]["gen-3-image-klein"]}, "withdrawn": {}}
     (folder / "catalog.yaml").write_text(yaml.safe_dump(catalog))
     values = yaml.safe_load((repository / "configs/local.yaml").read_text())
     values |= {"data_dir": str(folder / "data"), "catalog": str(folder / "catalog.yaml")}
