@@ -39,7 +39,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_bound_settings_keep_what_is_unset_and_drop_the_metrics_token(
+def test_bound_settings_keep_unset_fields_and_drop_the_metrics_token(
     config: Path, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("GEN_METRICS", '{"host": "0.0.0.0", "token": "shown", "projects": 3}')
