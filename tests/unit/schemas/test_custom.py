@@ -1,4 +1,4 @@
-"""Custom forms: their ranges come from the catalog."""
+"""Custom forms, whose ranges come from the catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request(form: str, **body: Any) -> Any:
     return custom_request(form, "gen-any", SETTINGS).model_validate({"prompt": "x", **body})
 
 
-def test_what_is_left_out_has_the_forms_defaults() -> None:
+def test_omitted_fields_have_the_defaults_of_the_form() -> None:
     plan = request("text-to-image").resolve(DEFAULTS, [])
     assert (plan.width, plan.height, plan.steps, plan.guidance) == (512, 512, 4, None)
     wide = request("text-to-image", aspect_ratio="16:9", negative_prompt="rain").resolve(DEFAULTS, [])
@@ -52,18 +52,18 @@ def test_what_is_left_out_has_the_forms_defaults() -> None:
         ("image-to-video", {"image": "a", "duration": 4}, "duration"),
     ],
 )
-def test_what_is_out_of_range_is_refused_by_its_name(form: str, body: dict[str, Any], field: str) -> None:
+def test_value_out_of_range_is_refused_by_its_field(form: str, body: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as problem:
         request(form, **body)
     assert problem.value.errors()[0]["loc"][0] == field
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_schemas_have_names_of_their_endpoints(form: str) -> None:
+def test_schema_is_named_after_its_endpoint(form: str) -> None:
     assert custom_request(form, "gen-qwen/image-2.1", SETTINGS).__name__ == "GenQwenImage21Request"
 
 
 @pytest.mark.parametrize("values", [{"min": 2, "max": 1}, {"min": 1, "max": 2, "default": 3}])
-def test_ranges_are_in_order(values: dict[str, float]) -> None:
+def test_range_out_of_order_is_refused(values: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="min must be at most max"):
         FieldRange(**values)

@@ -1,9 +1,10 @@
-"""How a draft is named, and who may go on from it."""
+"""Drafts of videos: references to them, and the tasks that may continue them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,63 +29,45 @@ JOB = new_payload(references=("inputs/a/0.png", "inputs/a/1.png"), video=VIDEO).
 TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, payload=JOB)
 
 
-class _Tasks:
-    """Knows one task."""
-
-    def __init__(self, **changes: Any) -> None:
-        fields = {name: getattr(TASK, name) for name in TASK.__dataclass_fields__}
-        self._task = Task(**{**fields, **changes})
-
-    @property
-    def reads(self) -> _Tasks:
-        return self
-
-    async def get(self, task_id: str) -> Task | None:
-        return self._task if task_id == ID else None
-
-
 async def _find(tmp_path: Path, reference: str = ID, exists: bool = True, **changes: Any) -> Draft:
-    objects = ObjectStore(tmp_path.as_uri())
+    task, objects = replace(TASK, **changes), ObjectStore(tmp_path.as_uri())
+
+    async def get(task_id: str) -> Task | None:
+        return task if task_id == ID else None
+
     if exists:
         await objects.put(KEY, b"latents", "application/octet-stream")
-    return await find_draft(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", reference)
+    store = cast(TaskStore, SimpleNamespace(reads=SimpleNamespace(get=get)))
+    return await find_draft(store, objects, "mine", "gen-3-video", reference)
+
+
+S3 = "https://bucket.s3.amazonaws.com"
 
 
 @pytest.mark.parametrize(
     "reference",
     [
-        ID,
-        ID.upper(),
-        f"  {ID}\n",
-        f"http://127.0.0.1:8000/v1/results/{KEY}?se=1&sig=x",
-        f"https://bucket.s3.amazonaws.com/{KEY}?X-Amz-Signature=x&X-Amz-Expires=3600",
-        f"https://s3.example.com/bucket/{KEY.replace('/', '%2F')}",
+        *(ID, ID.upper(), f"  {ID}\n", f"http://127.0.0.1:8000/v1/results/{KEY}?se=1&sig=x"),
+        *(f"{S3}/{KEY}?X-Amz-Signature=x&X-Amz-Expires=3600", f"{S3}/bucket/{KEY.replace('/', '%2F')}"),
     ],
 )
-def test_ids_and_links_name_the_task(reference: str) -> None:
+def test_id_or_link_names_the_task(reference: str) -> None:
     assert parse_draft_reference(reference) == ID
 
 
 @pytest.mark.parametrize(
     "reference",
     [
-        "",
-        f"{ID}0",
-        KEY,
-        f"ftp://example.com/{KEY}",
-        f"https://example.com/#{KEY}",
-        f"https://example.com/{KEY}.png",
-        f"https://example.com/other{KEY}",
-        f"https://example.com/results/{ID}/x/draft.safetensors",
-        f"https://example.com/results/../{ID}/2/draft.safetensors",
-        "https://[/",
+        *("", f"{ID}0", KEY, "https://[/", f"ftp://example.com/{KEY}"),
+        *(f"{S3}/#{KEY}", f"{S3}/{KEY}.png", f"{S3}/other{KEY}"),
+        *(f"{S3}/results/{ID}/x/draft.safetensors", f"{S3}/results/../{ID}/2/draft.safetensors"),
     ],
 )
-def test_what_names_no_task(reference: str) -> None:
+def test_other_reference_names_no_task(reference: str) -> None:
     assert parse_draft_reference(reference) is None
 
 
-async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
+async def test_draft_has_the_fields_of_its_task(tmp_path: Path) -> None:
     inputs = InputKeys(references=("inputs/a/0.png", "inputs/a/1.png"), draft=KEY)
     expected = Draft(ID, "waves", 7, 6, 640, 352, audio=False, inputs=inputs, times=(0, 2.5))
     assert await _find(tmp_path) == expected
@@ -103,19 +86,22 @@ async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
         ({"result": new_result("video.mp4")}, "draft_failed"),
     ],
 )
-async def test_what_is_no_draft_to_go_on_from(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
+async def test_task_without_a_finished_draft_is_refused(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
     with pytest.raises(DraftProblem) as refused:
         await _find(tmp_path, **changes)
     assert refused.value.kind == kind
 
 
+async def test_deleted_draft_is_expired(tmp_path: Path) -> None:
+    with pytest.raises(DraftProblem, match="no longer kept") as refused:
+        await _find(tmp_path, exists=False)
+    assert refused.value.kind == "draft_expired"
+
+
 @pytest.mark.parametrize("reference", ["nonsense", ID.replace("0", "1")])
-async def test_an_unknown_task_is_told_as_a_foreign_one(tmp_path: Path, reference: str) -> None:
+async def test_unknown_draft_is_refused_like_a_foreign_one(tmp_path: Path, reference: str) -> None:
     with pytest.raises(DraftProblem) as unknown:
         await _find(tmp_path, reference=reference)
     with pytest.raises(DraftProblem) as foreign:
         await _find(tmp_path, project="theirs")
     assert (str(unknown.value), unknown.value.kind) == (str(foreign.value), foreign.value.kind)
-    with pytest.raises(DraftProblem, match="no longer kept") as gone:
-        await _find(tmp_path / "empty", exists=False)
-    assert gone.value.kind == "draft_expired"
