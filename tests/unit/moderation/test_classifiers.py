@@ -1,5 +1,3 @@
-"""Classifiers of texts and of images, with models of random weights."""
-
 from __future__ import annotations
 
 import json
@@ -43,7 +41,7 @@ PREPROCESSING = {"image_processor_type": "ViTImageProcessor", "size": {"height":
 
 
 def save_checkpoint(folder: Path, problem: Problem, *, broken: bool = False) -> str:
-    """Saves a classifier of images in `folder/images` and one of texts in `folder/texts`."""
+    """Saves classifiers in `folder/images` and `folder/texts`."""
     sizes: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     labels: Any = {"id2label": LABELS, "problem_type": problem, "initializer_range": 0.5}
     with torch.random.fork_rng(devices=[]):
@@ -154,10 +152,10 @@ def test_nan_scores_raise(tmp_path: Path) -> None:
         ({"nsfw": "nudity"}, "nudity: no such category; .*sexual content"),
     ],
 )
-@pytest.mark.parametrize("kind", [make_image_classifier, make_text_classifier])
-def test_invalid_labels_are_rejected(multi: str, kind: Any, labels: dict[str, str], complaint: str) -> None:
-    with pytest.raises(CheckpointError, match=complaint):
-        kind(multi, labels)
+def test_invalid_labels_are_rejected(multi: str, labels: dict[str, str], complaint: str) -> None:
+    for make in (make_image_classifier, make_text_classifier):
+        with pytest.raises(CheckpointError, match=complaint):
+            make(multi, labels)
 
 
 def test_other_models_are_rejected_as_classifiers(tmp_path: Path) -> None:
@@ -188,9 +186,9 @@ MEANINGS = meanings({})
 CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")
 
 
-def saved_guard_model(folder: Path, words: PreTrainedTokenizerFast, model: torch.nn.Module) -> str:
-    words.save_pretrained(folder)
-    model.save_pretrained(folder)  # type: ignore[operator]
+def save_guard(folder: Path, tokenizer: Any, model: Any) -> str:
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
     return str(folder)
 
 
@@ -216,7 +214,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return saved_guard_model(tmp_path_factory.mktemp("guard"), words, model)
+    return save_guard(tmp_path_factory.mktemp("guard"), words, model)
 
 
 @pytest.fixture(scope="module")
@@ -249,13 +247,11 @@ def test_text_cannot_inject_an_answer(guard: Guard) -> None:
 
 def test_long_text_is_moderated_in_parts(guard: Guard) -> None:
     text = " ".join(f"a cat {number}" for number in range(300))
-    parts = [guard._tokenizer.decode(tokens) for tokens in guard._questions(text)]
+    questions = list(guard._questions(text))
+    parts = [guard._tokenizer.decode(tokens) for tokens in questions]
     assert len(parts) > 2
-    assert all(len(tokens) + NEW_TOKENS <= CONFIG.max_position_embeddings for tokens in guard._questions(text))
+    assert all(len(tokens) + NEW_TOKENS <= CONFIG.max_position_embeddings for tokens in questions)
     assert all(any(f"a cat {number}" in part for part in parts) for number in range(300))
-
-
-def test_indivisible_long_text_raises(guard: Guard) -> None:
     with pytest.raises(ValueError, match="tokens"):
         guard.classify(["日" * 199])
 
@@ -289,13 +285,8 @@ def test_guard_answers_are_parsed(answer: str, scores: dict[str, float]) -> None
 @pytest.mark.parametrize(
     "answer",
     [
-        "",
-        "Safety: Safely stored",
-        "Safety: Safe\nSafety: Unsafe\nCategories: Violent",
-        "Safety: Unsafe",
-        "Safety: Unsafe\nCategories: None",
-        "Safety: Unsafe\nCategories: Rudeness",
-        "Safety: Unsafe\nCategories: Nonviolent",
+        *("", "Safety: Safely stored", "Safety: Safe\nSafety: Unsafe\nCategories: Violent", "Safety: Unsafe"),
+        *(f"Safety: Unsafe\nCategories: {name}" for name in ("None", "Rudeness", "Nonviolent")),
         "<think>Safety: Safe",
     ],
 )
@@ -311,13 +302,9 @@ def test_unknown_guard_labels_are_rejected(checkpoint: str, labels: dict[str, st
 
 
 def test_other_models_are_rejected_as_guards(tmp_path: Path) -> None:
-    plain = saved_guard_model(
-        tmp_path,
-        AutoTokenizer.from_pretrained(BUNDLED / "rewriter"),
-        AutoModelForCausalLM.from_config(CONFIG, dtype=torch.float32),
-    )
-    for checkpoint, complaint in ((plain, "chat template"), (None, "needs"), ("bundled/nothing", "nothing")):
+    model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.float32)
+    plain = save_guard(tmp_path, AutoTokenizer.from_pretrained(BUNDLED / "rewriter"), model)
+    complaints = {plain: "chat template", None: "needs", "bundled/nothing": "nothing", "bundled/flux3": "flux3"}
+    for checkpoint, complaint in complaints.items():
         with pytest.raises(CheckpointError, match=complaint):
             Guard(ClassifierSpec("guard", checkpoint, device="cpu"))
-    with pytest.raises(CheckpointError):
-        Guard(ClassifierSpec("guard", "bundled/flux3", device="cpu"))

@@ -45,7 +45,6 @@ CHANGES: dict[str, Callable[[Pixels], Any]] = {
     "large": lambda image: cv2.resize(image, (1280, 960), interpolation=cv2.INTER_CUBIC),
     "brighter": lambda image: np.clip(image.astype(int) + 20, 0, 255),
     "mirrored": lambda image: image[:, ::-1],
-    "upside down": lambda image: image[::-1],
     "turned": np.rot90,
     "turned, mirrored and compressed": lambda image: compress(np.ascontiguousarray(np.rot90(image)[::-1])),
 }
@@ -59,7 +58,7 @@ def load_list(folder: Path, text: str) -> KnownImages:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_image_is_found(change: str, tmp_path: Path) -> None:
-    for seed in range(4):
+    for seed in range(2):
         image = cloudy(seed)
         classifier = load_list(tmp_path, f"{fingerprint(image).text} child safety\n")
         changed = np.ascontiguousarray(CHANGES[change](image), np.uint8)
@@ -104,7 +103,7 @@ def test_invalid_line_is_named(line: str, complaint: str, tmp_path: Path) -> Non
         load_list(tmp_path, f"# first\n{HEX} hate\n{line}\n")
 
 
-def test_list_of_known_images_must_exist(tmp_path: Path) -> None:
+def test_list_of_known_images_must_exist_if_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be read"):
         KnownImages(ClassifierSpec("known-images", str(tmp_path / "none.txt")))
     assert KnownImages(ClassifierSpec("known-images")).classify([cloudy(0)]) == [{}]
@@ -133,6 +132,7 @@ def score(image: Pixels) -> float:
     return scores["sexual content"]
 
 
+@cache
 def noise(seed: int, power: float) -> npt.NDArray[np.float64]:
     """Returns (SIDE, SIDE) noise with mean 0 and deviation 1 whose spectrum falls as frequency ** power."""
     waves = np.fft.rfft2(np.random.default_rng(seed).standard_normal((SIDE, SIDE)))
@@ -168,7 +168,7 @@ def test_score_follows_the_share_of_skin(tone: tuple[int, int, int]) -> None:
 
 def test_drawn_scenes_have_no_skin() -> None:
     random = Random(1)
-    for index in range(40):
+    for index in range(12):
         image = random_scene(random, 1 + index % 3).draw(256, 256)
         assert score(image) < 0.05
         assert score(np.asarray(compress(image), np.uint8)) < 0.3
@@ -177,12 +177,10 @@ def test_drawn_scenes_have_no_skin() -> None:
 @pytest.mark.parametrize("tone", TONES)
 def test_skin_coloured_surfaces_are_no_skin(tone: tuple[int, int, int]) -> None:
     flat = np.tile(np.array(tone, np.float64), (SIDE, SIDE, 1))
-    assert score(pixels(flat)) == 0
-    assert score(pixels(flat * np.linspace(0.6, 1, SIDE)[:, None, None])) == 0
+    shaded = flat * np.linspace(0.6, 1, SIDE)[:, None, None]
     rough = flat * (1 + 0.6 * cv2.resize(noise(3, 0), None, fx=2, fy=2)[:SIDE, :SIDE, None])
-    assert score(pixels(rough)) == 0
     grainy = flat + np.random.default_rng(0).normal(0, 3, (SIDE, SIDE, 1))
-    assert score(pixels(grainy)) == 0
+    assert [score(pixels(surface)) for surface in (flat, shaded, rough, grainy)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 2), (9, 9)])

@@ -48,16 +48,11 @@ async def deployment(tmp_path: Path, store: ObjectStore) -> AsyncIterator[Modera
     replica._thread.shutdown()
 
 
-async def test_texts_are_moderated(deployment: Moderator) -> None:
-    harmful, harmless = await asyncio.gather(
-        deployment.moderate_text("a very bloody murder scene"),
-        deployment.moderate_text("a red circle on a white ground"),
-    )
+async def test_texts_and_stored_images_are_moderated(deployment: Moderator, store: ObjectStore) -> None:
+    texts = "a very bloody murder scene", "a red circle on a white ground"
+    harmful, harmless = await asyncio.gather(*map(deployment.moderate_text, texts))
     assert harmful["violence"] >= 0.65
     assert max(harmless.values(), default=0.0) == 0
-
-
-async def test_stored_images_are_moderated(deployment: Moderator, store: ObjectStore) -> None:
     for seed in (1, 2):
         await store.put(f"inputs/{seed}.png", png(patches(seed)), "image/png")
     first, other = await asyncio.gather(*(deployment.moderate_object(f"inputs/{seed}.png") for seed in (1, 2)))
@@ -86,29 +81,28 @@ async def test_unreadable_objects_raise(deployment: Moderator, store: ObjectStor
     await deployment.check_health()
 
 
-async def test_hung_classifier_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment._texts.busy_since = time.monotonic() - 1
-    await deployment.check_health()
-    monkeypatch.setattr(moderator, "_MAX_BATCH_S", 0.5)
-    with pytest.raises(RuntimeError, match="running"):
-        await deployment.check_health()
-
-
-async def test_one_failing_classifier_is_unhealthy(
+async def test_failing_or_hung_classifier_is_unhealthy(
     deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.put("inputs/1.png", png(patches(1)), "image/png")
 
-    def broken(images: Sequence[object]) -> None:
+    def fail(images: Sequence[object]) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(deployment._images, "_work", broken)
-    for _ in range(moderator._MAX_FAULTS):
-        await deployment.check_health()
-        with pytest.raises(RuntimeError, match="CUDA"):
-            await deployment.moderate_object("inputs/1.png")
-        await deployment.moderate_text("a red circle")
+    with monkeypatch.context() as patch:
+        patch.setattr(deployment._images, "_work", fail)
+        for _ in range(moderator._MAX_FAULTS):
+            await deployment.check_health()
+            with pytest.raises(RuntimeError, match="CUDA"):
+                await deployment.moderate_object("inputs/1.png")
+            await deployment.moderate_text("a red circle")
     with pytest.raises(RuntimeError, match="in a row"):
+        await deployment.check_health()
+    await deployment.moderate_object("inputs/1.png")
+    deployment._texts.busy_since = time.monotonic() - 1
+    await deployment.check_health()
+    monkeypatch.setattr(moderator, "_MAX_BATCH_S", 0.5)
+    with pytest.raises(RuntimeError, match="running"):
         await deployment.check_health()
 
 

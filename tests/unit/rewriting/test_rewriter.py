@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -48,22 +48,18 @@ def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_seed_determines_the_rewritten_prompt(rewriter: Rewriter) -> None:
-    results = {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)}
-    assert all(each.startswith(f"{PROMPT}, ") and len(each) > len(PROMPT) + 10 for each in results.values())
-    assert len(set(results.values())) > 1
-    assert {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)} == results
-    assert rewriter.ratio(PROMPT + TABLE, seed=1) == results[1], "the ratio comes from the rewritten prompt"
-    assert rewriter._model.dtype == torch.float32
-
-
-def test_rewriting_leaves_the_global_generator_unchanged(rewriter: Rewriter) -> None:
-    expected = rewriter.rewrite(PROMPT, seed=2)
+def test_seed_alone_determines_the_rewritten_prompt(rewriter: Rewriter) -> None:
     torch.manual_seed(5)
     following = torch.rand(3)
     torch.manual_seed(5)
-    assert rewriter.rewrite(PROMPT, seed=2) == expected
-    assert torch.equal(torch.rand(3), following)
+    results = {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)}
+    assert torch.equal(torch.rand(3), following), "the global generator must not be used"
+    assert all(each.startswith(f"{PROMPT}, ") and len(each) > len(PROMPT) + 10 for each in results.values())
+    assert len(set(results.values())) > 1
+    assert {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)} == results
+    assert rewriter.rewrite(PROMPT + TABLE, seed=1) == results[1] + TABLE, "the table must stay at the end"
+    assert rewriter.ratio(PROMPT + TABLE, seed=1) == results[1], "the ratio comes from the rewritten prompt"
+    assert rewriter._model.dtype == torch.float32
 
 
 def test_zero_temperature_ignores_the_seed() -> None:
@@ -72,21 +68,19 @@ def test_zero_temperature_ignores_the_seed() -> None:
     assert len({cold.rewrite(PROMPT, seed) for seed in range(4)}) == 1
 
 
-def test_layout_table_stays_at_the_end(rewriter: Rewriter) -> None:
-    rewritten = rewriter.rewrite(PROMPT + TABLE, seed=1)
-    assert rewritten == rewriter.rewrite(PROMPT, seed=1) + TABLE
-
-
-@pytest.mark.parametrize("prompt", ["", "  \n", TABLE.strip()])
-def test_empty_prompt_is_unchanged(rewriter: Rewriter, prompt: str) -> None:
+@pytest.mark.parametrize(
+    "prompt",
+    [*("", "  \n", TABLE.strip()), *(("a cat and a dog " * MAX_LENGTH)[: MAX_LENGTH + n] for n in (-5, 100))],
+    ids=["empty", "blank", "only a table", "no room", "too long"],
+)
+def test_empty_or_longest_prompt_is_unchanged(rewriter: Rewriter, prompt: str) -> None:
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
 @pytest.mark.parametrize("text", ["", "\nAnother line.", " ,.", "  "])
-def test_empty_continuation_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    odd = make_rewriter()
-    monkeypatch.setattr(odd, "_generate", lambda *_: text)
-    assert odd.rewrite(PROMPT, seed=1) == PROMPT
+def test_empty_continuation_leaves_the_prompt(rewriter: Rewriter, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(rewriter, "_generate", lambda *_: text)
+    assert rewriter.rewrite(PROMPT, seed=1) == PROMPT
 
 
 def test_nan_output_leaves_the_prompt() -> None:
@@ -96,25 +90,17 @@ def test_nan_output_leaves_the_prompt() -> None:
     assert broken.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_incomplete_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = make_rewriter()
-    first_byte = odd._tokenizer("日")["input_ids"][0]
-    tokens = iter([first_byte, odd._tokenizer.eos_token_id])
-    monkeypatch.setattr(odd, "_pick", lambda *_: next(tokens))
-    assert odd.rewrite(PROMPT, seed=1) == PROMPT
+def test_incomplete_character_leaves_the_prompt(rewriter: Rewriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_byte = rewriter._tokenizer("日")["input_ids"][0]
+    tokens = iter([first_byte, rewriter._tokenizer.eos_token_id])
+    monkeypatch.setattr(rewriter, "_pick", lambda *_: next(tokens))
+    assert rewriter.rewrite(PROMPT, seed=1) == PROMPT
 
 
-def test_cut_continuation_ends_with_a_whole_phrase() -> None:
-    whole, short = make_rewriter(), make_rewriter(max_new_tokens=7)
-    full, cut = whole.rewrite(PROMPT, seed=3), short.rewrite(PROMPT, seed=3)
+def test_cut_continuation_ends_with_a_whole_phrase(rewriter: Rewriter) -> None:
+    full, cut = (each.rewrite(PROMPT, seed=3) for each in (rewriter, make_rewriter(max_new_tokens=7)))
     assert PROMPT != cut != full
     assert full.startswith(f"{cut},")
-
-
-@pytest.mark.parametrize("length", [MAX_LENGTH - 5, MAX_LENGTH + 100])
-def test_longest_prompt_is_unchanged(rewriter: Rewriter, length: int) -> None:
-    prompt = ("a cat and a dog " * MAX_LENGTH)[:length]
-    assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
 def test_long_prompt_is_continued(rewriter: Rewriter) -> None:
@@ -124,12 +110,15 @@ def test_long_prompt_is_continued(rewriter: Rewriter) -> None:
     assert len(prompt) <= len(rewritten) <= MAX_LENGTH
 
 
+Chat: TypeAlias = Callable[..., tuple[Rewriter, list[str]]]
+
+
 @pytest.fixture
-def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, list[str]]]:
+def make_chat(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Chat:
     """Creates chat models with a fixed answer, and the list of their prompts."""
 
-    def make(folder: Path, answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
-        chat, prompts = Rewriter(RewriterSpec(str(folder), device="cpu", **settings)), list[str]()
+    def make(answer: str, **settings: Any) -> tuple[Rewriter, list[str]]:
+        chat, prompts = Rewriter(RewriterSpec(str(chat_folder), device="cpu", **settings)), list[str]()
 
         def generate(tokens: list[int], _seed: int, max_tokens: int | None = None) -> str:
             prompts.append(chat._tokenizer.decode(tokens))
@@ -142,27 +131,26 @@ def make_chat(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Rewriter, 
     return make
 
 
-def test_chat_gets_instruction_and_prompt_without_table(chat_folder: Path, make_chat: Any) -> None:
+def test_chat_gets_instruction_and_prompt_without_table(make_chat: Chat) -> None:
     answer = '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
-    chat, prompts = make_chat(chat_folder, answer, instruction="Say it better.")
+    chat, prompts = make_chat(answer, instruction="Say it better.")
     assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
     assert prompts == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
-    chat, _ = make_chat(chat_folder, "A crimson disc." + TABLE, instruction="Say it better.")
+    chat, _ = make_chat("A crimson disc." + TABLE, instruction="Say it better.")
     assert chat.rewrite(PROMPT, seed=1) == "A crimson disc.", "a table in the answer must be removed"
-    plain, _ = make_chat(chat_folder, ", soft light")
+    plain, _ = make_chat(", soft light")
     assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light"
 
 
 @pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
-def test_chat_uses_the_edit_instruction(chat_folder: Path, make_chat: Any, instruction: str, rewritten: str) -> None:
-    options = {"instruction": "Say it better.", "edit_instruction": instruction}
-    chat, prompts = make_chat(chat_folder, "Take the circle out.", **options)
+def test_chat_uses_the_edit_instruction(make_chat: Chat, instruction: str, rewritten: str) -> None:
+    chat, prompts = make_chat("Take the circle out.", instruction="Say it better.", edit_instruction=instruction)
     assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
     assert prompts == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
 
 
-def test_chat_returns_a_ratio(chat_folder: Path, make_chat: Any) -> None:
-    chat, prompts = make_chat(chat_folder, "<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
+def test_chat_returns_a_ratio(make_chat: Chat) -> None:
+    chat, prompts = make_chat("<think>\nTall.\n</think>\n2:3", ratio_instruction="Which ratio?")
     assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
     assert prompts == ["system: Which ratio?\nuser: a giraffe\nassistant: "]
     assert chat.ratio(" ", seed=1) == ""
@@ -195,6 +183,7 @@ def test_ratio_answer_is_limited(chat_folder: Path, monkeypatch: pytest.MonkeyPa
         ('[{"id": 1}] and more', '[{"id": 1}] and more', ""),
         ("[{" * 100_000 + "]", "[{" * 100_000 + "]", ""),
     ],
+    ids=["text", "text before", "two rows", "text behind", "hostile"],
 )
 def test_layout_table_is_split_from_the_prompt(prompt: str, words: str, table: str) -> None:
     assert split_table(prompt) == (words, table)
@@ -203,12 +192,9 @@ def test_layout_table_is_split_from_the_prompt(prompt: str, words: str, table: s
 @pytest.mark.parametrize(
     ("answer", "cleaned"),
     [
-        ('"A cat."', "A cat."),
-        ("“A cat.”", "A cat."),
+        *(('"A cat."', "A cat."), ("“A cat.”", "A cat."), ("<think>Hm.</think>A cat.", "A cat.")),
+        *(("Hm, they want a cat.</think> A cat.", "A cat."), ("<think>Hm, they want", "")),
         ('"OPEN" says the sign, not "CLOSED"', '"OPEN" says the sign, not "CLOSED"'),
-        ("<think>Hm.</think>A cat.", "A cat."),
-        ("Hm, they want a cat.</think> A cat.", "A cat."),
-        ("<think>Hm, they want", ""),
     ],
 )
 def test_answers_are_cleaned(answer: str, cleaned: str) -> None:
@@ -223,13 +209,10 @@ def test_cut_texts_lose_their_last_phrase(text: str, whole: str) -> None:
     assert cut_to_phrase(text) == whole
 
 
-@pytest.mark.parametrize("name", ["bundled/nothing", "bundled/flux3"])
-def test_other_models_are_rejected_as_rewriter(name: str) -> None:
-    with pytest.raises(CheckpointError):
-        Rewriter(RewriterSpec(name, device="cpu"))
-
-
-def test_model_too_small_for_the_limit_is_rejected() -> None:
+def test_other_or_too_small_model_is_rejected() -> None:
+    for name in ("bundled/nothing", "bundled/flux3"):
+        with pytest.raises(CheckpointError):
+            Rewriter(RewriterSpec(name, device="cpu"))
     with pytest.raises(CheckpointError, match="no room"):
         make_rewriter(max_new_tokens=CONFIG.max_position_embeddings)
 
@@ -260,7 +243,7 @@ async def test_prompts_are_rewritten_one_at_a_time_in_a_thread(
     going, threads = threading.Event(), set[int]()
 
     def rewrite(prompt: str, seed: int, *, edit: bool) -> str:
-        going.wait(5)
+        going.wait(60)
         threads.add(threading.get_ident())
         return f"{prompt} {seed}"
 
@@ -271,19 +254,12 @@ async def test_prompts_are_rewritten_one_at_a_time_in_a_thread(
     calls[2].cancel()
     going.set()
     assert await asyncio.gather(*calls[:2]) == ["a cat 0", "a cat 1"]
-    assert len(threads) == 1
-    assert threading.get_ident() not in threads
+    assert len(threads - {threading.get_ident()}) == len(threads) == 1
 
 
-async def test_hung_rewriter_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment._calls.busy_since = time.monotonic() - 1
-    await deployment.check_health()
-    monkeypatch.setattr(prompt_rewriter, "_MAX_PROMPT_S", 0.5)
-    with pytest.raises(RuntimeError, match="running"):
-        await deployment.check_health()
-
-
-async def test_errors_in_a_row_are_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_or_always_failing_rewriter_is_unhealthy(
+    deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_prompt: str, _seed: int, *, edit: bool) -> str:
         raise RuntimeError("out of memory")
 
@@ -296,4 +272,8 @@ async def test_errors_in_a_row_are_unhealthy(deployment: PromptRewriter, monkeyp
     with pytest.raises(RuntimeError, match="in a row"):
         await deployment.check_health()
     await deployment.rewrite("a cat", 1)
+    deployment._calls.busy_since = time.monotonic() - 1
     await deployment.check_health()
+    monkeypatch.setattr(prompt_rewriter, "_MAX_PROMPT_S", 0.5)
+    with pytest.raises(RuntimeError, match="running"):
+        await deployment.check_health()
