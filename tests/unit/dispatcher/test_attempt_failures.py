@@ -1,4 +1,4 @@
-"""The table of failures: how each kind of error gives its task back, and that attempts follow it."""
+"""The table of failures: each kind of error gives its task back in its own way."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ from support.attempts import AttemptScene
 
 from deployments.contract.events import Interrupted
 from deployments.engine.requests import DEVICE_BROKEN
-from serve_app.dispatcher.failures import (
-    AttemptInterrupted,
-    Decision,
-    ReplicaBusy,
-    ReplicaLost,
-    classify,
-)
+from serve_app.dispatcher.failures import AttemptInterrupted, Decision, ReplicaBusy, ReplicaLost, classify
 from serve_app.moderation.gate import DispatcherDraining
 from serve_app.tasks.payload import NewerPayload
 from serve_app.tasks.scripts import ReleaseCause
 from serve_app.tasks.task import Lease
 
-REQUEUE, CRASH, ALONE = ReleaseCause.REQUEUE, ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE
-INTERRUPTION = ReleaseCause.INTERRUPTION
+REQUEUE, INTERRUPTION = ReleaseCause.REQUEUE, ReleaseCause.INTERRUPTION
+CRASH, ALONE = ReleaseCause.CRASH, ReleaseCause.CRASH_ALONE
 
 
 def remote(error: Exception) -> Exception:
-    """The error as Ray raises it in the caller when the replica raised it."""
+    """Returns the error as Ray raises it in the caller."""
     return RayTaskError("generate", "traceback", error).as_instanceof_cause()
 
 
@@ -71,13 +65,13 @@ def test_decision_on_the_third_attempt_alone_before_and_after_start(name: str) -
 
 
 @pytest.mark.parametrize("error", [ReplicaLost(), remote(ValueError("x"))])
-def test_crash_beside_others_is_not_suffered_alone(error: Exception) -> None:
+def test_crash_beside_other_tasks_is_no_crash_alone(error: Exception) -> None:
     lease = Lease("t", 3, exclusive=False, created=0.0, payload="")
     assert classify(error, lease, has_started=True).cause is CRASH
 
 
 @pytest.mark.parametrize("attempt", [1, 10, 1000])
-def test_pauses_grow_with_the_attempts_up_to_ten_seconds(attempt: int) -> None:
+def test_pause_grows_with_the_attempts_up_to_ten_seconds(attempt: int) -> None:
     lease = Lease("t", attempt, exclusive=False, created=0.0, payload="")
     decision = classify(AttemptInterrupted(DEVICE_BROKEN), lease, has_started=True)
     assert decision.pause_s == min(attempt, 10)

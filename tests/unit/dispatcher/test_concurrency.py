@@ -1,4 +1,4 @@
-"""The concurrency limiter on a clock that the tests move: how many tasks it prepares, and whom it calls first."""
+"""The concurrency limiter of attempts, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -104,15 +104,16 @@ async def run(
         await line.prepare(*due)
         while running and line.clock.now - running[0][0] >= work_s:
             line.limiter.release(key(running.popleft()[1]))
-        if tick % together == 0:
-            waited.append(count - len(line.starts))
-            for _ in range(together):
-                if line.called:
-                    n = line.called.pop(0)
-                    line.limiter.mark_started(key(n))
-                    line.starts.append(line.clock.now)
-                    running.append((line.clock.now, n))
-                    await settle()
+        if tick % together:
+            continue
+        waited.append(count - len(line.starts))
+        for _ in range(together):
+            if line.called:
+                n = line.called.pop(0)
+                line.limiter.mark_started(key(n))
+                line.starts.append(line.clock.now)
+                running.append((line.clock.now, n))
+                await settle()
     return waited
 
 
