@@ -1,9 +1,13 @@
-"""How much of bodies is held at a time, of all requests together."""
+"""Memory of request bodies: the budget that all requests share, and its return to the system."""
 
 from __future__ import annotations
 
 import asyncio
+import platform
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
@@ -18,13 +22,8 @@ ROOM = 4 * MB
 PATIENCE_S = 60
 
 
-async def wait_for(event: asyncio.Event) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        await event.wait()
-
-
 class EchoService:
-    """Reads bodies, says how large they are, and answers those at `/slow` once `answers` is set."""
+    """Returns the size of each body, at other paths than `/` once `answers` is set."""
 
     def __init__(self) -> None:
         self.read = asyncio.Event()
@@ -37,12 +36,8 @@ class EchoService:
         for path in ("/", "/slow", "/upload"):
             self.app.add_api_route(path, self._answer, methods=["POST"])
 
-    async def has_read(self) -> None:
-        """Returns once a body is read whose answer is still to come."""
-        await wait_for(self.read)
-
     async def _check(self, request: HTTPConnection) -> None:
-        """Every key is good."""
+        """Accepts every key."""
 
     async def _answer(self, request: Request) -> int:
         size = len(await request.body())
@@ -64,17 +59,22 @@ async def client(service: EchoService) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def make_chunks(
-    *sizes: int, pause: asyncio.Event | None = None, began: asyncio.Event | None = None
-) -> AsyncIterator[bytes]:
-    """A body without a declared length: its first part, a pause, and the rest."""
-    first, *rest = sizes
-    yield bytes(first)
-    if began is not None:
-        began.set()
-    if pause is not None:
-        await pause.wait()
-    for size in rest:
+@asynccontextmanager
+async def held(
+    service: EchoService, client: httpx2.AsyncClient, content: bytes | AsyncIterator[bytes], path: str = "/slow"
+) -> AsyncIterator[asyncio.Task[httpx2.Response]]:
+    """Sends a body whose answer comes after the block."""
+    call = asyncio.create_task(client.post(path, content=content))
+    async with asyncio.timeout(PATIENCE_S):
+        await service.read.wait()
+    yield call
+    service.answers.set()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def make_chunks(*sizes: int) -> AsyncIterator[bytes]:
+    """Yields a body without a declared length."""
+    for size in sizes:
         yield bytes(size)
 
 
@@ -85,57 +85,81 @@ def assert_no_room(response: httpx2.Response) -> None:
     assert response.headers["connection"] == "close", "the rest of the body stays unread"
 
 
-async def test_bodies_have_room_until_their_answer(service: EchoService, client: httpx2.AsyncClient) -> None:
-    slow = asyncio.create_task(client.post("/slow", content=bytes(3 * MB)))
-    await service.has_read()
-    assert_no_room(await client.post("/", content=bytes(MB + 1)))
-    assert (await client.post("/", content=bytes(MB))).json() == MB, "what fits is taken"
-    service.answers.set()
-    assert (await slow).json() == 3 * MB
+async def test_body_holds_its_memory_until_its_answer(service: EchoService, client: httpx2.AsyncClient) -> None:
+    async with held(service, client, bytes(3 * MB)) as slow:
+        assert_no_room(await client.post("/", content=bytes(MB + 1)))
+        assert (await client.post("/", content=bytes(MB))).json() == MB
+    assert slow.result().json() == 3 * MB
     assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
 
 
-async def test_small_bodies_are_taken_when_large_ones_fill_the_room(
-    service: EchoService, client: httpx2.AsyncClient
-) -> None:
-    slow = asyncio.create_task(client.post("/slow", content=bytes(ROOM)))
-    await service.has_read()
-    assert (await client.post("/", content=bytes(KEYLESS_BYTES))).json() == KEYLESS_BYTES
-    assert_no_room(await client.post("/", content=bytes(KEYLESS_BYTES + 1)))
-    service.answers.set()
-    await slow
+async def test_small_body_is_accepted_beyond_the_budget(service: EchoService, client: httpx2.AsyncClient) -> None:
+    async with held(service, client, bytes(ROOM)):
+        assert (await client.post("/", content=bytes(KEYLESS_BYTES))).json() == KEYLESS_BYTES
+        assert_no_room(await client.post("/", content=bytes(KEYLESS_BYTES + 1)))
 
 
-async def test_a_declared_length_counts_before_it_comes(client: httpx2.AsyncClient) -> None:
-    began, rest = asyncio.Event(), asyncio.Event()
-    body = make_chunks(1, ROOM - 1, pause=rest, began=began)
-    slow = asyncio.create_task(client.post("/", content=body, headers={"content-length": str(ROOM)}))
-    await wait_for(began)
+async def test_declared_length_counts_from_the_beginning(client: httpx2.AsyncClient) -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_chunks() -> AsyncIterator[bytes]:
+        yield bytes(1)
+        began.set()
+        await goes_on.wait()
+        yield bytes(ROOM - 1)
+
+    slow = asyncio.create_task(client.post("/", content=slow_chunks(), headers={"content-length": str(ROOM)}))
+    async with asyncio.timeout(PATIENCE_S):
+        await began.wait()
     assert_no_room(await client.post("/", content=bytes(MB)))
-    rest.set()
+    goes_on.set()
     assert (await slow).json() == ROOM
 
 
-async def test_without_a_declared_length_what_comes_counts(service: EchoService, client: httpx2.AsyncClient) -> None:
-    slow = asyncio.create_task(client.post("/slow", content=make_chunks(MB, MB)))
-    await service.has_read()
-    assert_no_room(await client.post("/", content=make_chunks(MB, MB, 1)))
-    assert (await client.post("/", content=make_chunks(MB, MB))).json() == 2 * MB, "what was refused has left its room"
-    service.answers.set()
-    assert (await slow).json() == 2 * MB
+async def test_body_without_a_declared_length_counts_as_it_comes(
+    service: EchoService, client: httpx2.AsyncClient
+) -> None:
+    async with held(service, client, make_chunks(MB, MB)):
+        assert_no_room(await client.post("/", content=make_chunks(MB, MB, 1)))
+        assert (await client.post("/", content=make_chunks(MB, MB))).json() == 2 * MB, "the refused body is freed"
 
 
-async def test_a_request_that_breaks_off_leaves_its_room(service: EchoService, client: httpx2.AsyncClient) -> None:
-    slow = asyncio.create_task(client.post("/slow", content=bytes(ROOM)))
-    await service.has_read()
-    slow.cancel()
-    await asyncio.gather(slow, return_exceptions=True)
-    assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
+async def test_cancelled_request_frees_its_memory(service: EchoService, client: httpx2.AsyncClient) -> None:
+    async with held(service, client, bytes(ROOM)) as slow:
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
 
 
-async def test_uploads_take_no_room(service: EchoService, client: httpx2.AsyncClient) -> None:
-    upload = asyncio.create_task(client.post("/upload", content=bytes(2 * ROOM)))
-    await service.has_read()
-    assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
-    service.answers.set()
-    assert (await upload).json() == 2 * ROOM
+async def test_upload_needs_no_memory(service: EchoService, client: httpx2.AsyncClient) -> None:
+    async with held(service, client, bytes(2 * ROOM), "/upload") as upload:
+        assert (await client.post("/", content=bytes(ROOM))).json() == ROOM
+    assert upload.result().json() == 2 * ROOM
+
+
+SCRIPT = """
+import resource
+from pathlib import Path
+from serve_app.api.memory import tune_malloc
+
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
+
+tune_malloc()
+bytearray(31 * 2**20)  # by default, glibc would keep blocks of up to this size from now on
+before, stay, bodies = resident_mb(), [], []
+for _ in range(10):
+    bodies.append(b"x" * (16 * 2**20))
+    stay.append([bytes(600) for _ in range(100)])
+held = resident_mb() - before
+del bodies
+print(held, resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc of glibc")
+def test_freed_blocks_return_to_the_system() -> None:
+    result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    peak_mb, retained_mb = map(int, result.stdout.split())
+    assert peak_mb >= 150
+    assert retained_mb < 16

@@ -6,16 +6,13 @@ from serve_app.api.routes.admin.fleet import WhatIf, mean_wait_s, predict_capaci
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.1, 0.5, 0.95])
-def test_the_wait_at_one_replica_is_exact(busy: float) -> None:
+def test_wait_is_exact_at_one_replica_and_near_erlang_c_at_two(busy: float) -> None:
     assert mean_wait_s(1, busy, 4.0) == pytest.approx(busy / (1 - busy) * 4.0)
-
-
-def test_the_wait_at_several_is_near_that_of_erlang_c() -> None:
-    # Of M/M/2 it is S * rho^2 / (1 - rho^2).
+    # For M/M/2 it is S * rho^2 / (1 - rho^2).
     assert mean_wait_s(2, 0.8, 1.0) == pytest.approx(0.64 / 0.36, rel=0.05)
 
 
-def test_more_replicas_are_less_busy_and_keep_tasks_waiting_for_less_time() -> None:
+def test_more_replicas_shorten_the_wait() -> None:
     capacities = [predict_capacity(replicas, 0.7, 1.25, waiting=3) for replicas in (1, 2, 3)]
     assert capacities[0].busy == 0.875
     waits, drains = [each.wait_s or 0 for each in capacities], [each.drain_s or 0 for each in capacities]
@@ -24,12 +21,8 @@ def test_more_replicas_are_less_busy_and_keep_tasks_waiting_for_less_time() -> N
     assert min(waits + drains) > 0
 
 
-def test_what_waits_is_done_beside_what_arrives() -> None:
+def test_queue_drains_beside_arriving_tasks_unless_overloaded() -> None:
     assert predict_capacity(2, 1.0, 1.5, waiting=4).drain_s == pytest.approx(4 * 1.5 / (2 - 1.5))
-
-
-@pytest.mark.parametrize("arriving", [0.5, 2.0])
-def test_overload_has_no_end(arriving: float) -> None:
-    assert predict_capacity(2, arriving, 4.0, waiting=1) == WhatIf(
-        replicas=2, busy=2 * arriving, wait_s=None, drain_s=None
-    )
+    for arriving in (0.5, 2.0):
+        overload = WhatIf(replicas=2, busy=2 * arriving, wait_s=None, drain_s=None)
+        assert predict_capacity(2, arriving, 4.0, waiting=1) == overload

@@ -1,4 +1,4 @@
-"""What HTTP/1.0 clients get: content without the frames of chunks, ended by the connection."""
+"""Responses to HTTP/1.0 clients: unchunked content that ends with the connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def base_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def ask(base_url: str, request: str) -> tuple[str, str]:
-    """The head and the body of the answer, up to the end of the connection."""
+    """Returns head and body of the answer, up to the end of the connection."""
     host, _, port = base_url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(f"{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())

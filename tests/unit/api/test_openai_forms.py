@@ -1,9 +1,8 @@
-"""Forms as clients of many languages write them: what is a file, what is text, and what is not set."""
+"""Multipart forms as clients of many languages write them."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
 
 import pytest
 from fastapi import HTTPException, Request
@@ -18,22 +17,21 @@ TEXT = b64encode(FILE).decode()
 
 
 async def read_form(*parts: tuple[str, bytes]) -> RequestFields:
-    """Returns what is read of a form of these parts, each with the rest of its head."""
+    """Reads a form of these parts, each with the rest of its head."""
     body = b"".join(
         b"--bnd\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (head.encode(), data) for head, data in parts
     )
-    messages: AsyncIterator[Message] = aiter_of({"type": "http.request", "body": body + b"--bnd--\r\n"})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body + b"--bnd--\r\n"}
+
     headers = [(b"content-type", b'multipart/form-data; boundary="bnd"')]
-    return await read(Request({"type": "http", "method": "POST", "headers": headers}, messages.__anext__))
-
-
-async def aiter_of(message: Message) -> AsyncIterator[Message]:
-    yield message
+    return await read(Request({"type": "http", "method": "POST", "headers": headers}, receive))
 
 
 @pytest.mark.parametrize("field", ["size", "user", "n", "response_format", "model", "seed", "guidance"])
 @pytest.mark.parametrize("unset", [b"", b"null", b"undefined"])
-async def test_a_field_that_is_not_set(field: str, unset: bytes) -> None:
+async def test_empty_or_null_text_is_not_set(field: str, unset: bytes) -> None:
     form = await read_form(("name=prompt", b""), (f'name="{field}"', unset))
     assert form.fields == {"prompt": ""}
 
@@ -41,15 +39,11 @@ async def test_a_field_that_is_not_set(field: str, unset: bytes) -> None:
 @pytest.mark.parametrize(
     ("field", "sent", "value"),
     [
-        ("n", b"0", None),
-        ("n", b"2", 2),
-        ("output_compression", b"0", 0),
-        ("partial_images", b"0", 0),
-        ("stream", b"False", False),
-        ("user", b"0", "0"),
+        *(("n", b"0", None), ("n", b"2", 2), ("output_compression", b"0", 0), ("partial_images", b"0", 0)),
+        *(("stream", b"False", False), ("user", b"0", "0")),
     ],
 )
-async def test_zeros_and_truths_in_texts(field: str, sent: bytes, value: object) -> None:
+async def test_text_is_parsed_by_the_type_of_its_field(field: str, sent: bytes, value: object) -> None:
     form = await read_form(("name=prompt", b"x"), (f'name="{field}"', sent))
     assert getattr(validate(ImageEdit, form.parse_texts(form.fields, ImageEdit)), field) == value
 
@@ -66,7 +60,7 @@ async def test_zeros_and_truths_in_texts(field: str, sent: bytes, value: object)
         ("name=user\r\nContent-Transfer-Encoding: BASE64", b64encode("é".encode()), "é"),
     ],
 )
-async def test_a_part_without_a_filename_is_text(head: str, data: bytes, text: str) -> None:
+async def test_part_without_a_filename_is_text(head: str, data: bytes, text: str) -> None:
     form = await read_form((head, data))
     assert (form.fields, form.files) == ({"user": text}, {})
 
@@ -74,34 +68,28 @@ async def test_a_part_without_a_filename_is_text(head: str, data: bytes, text: s
 @pytest.mark.parametrize(
     "head",
     [
-        'name="image"; filename="a.png"',
-        "name=image; filename=a.png",
-        'name="image"; filename=""',
-        "name=\"image\"; filename*=UTF-8''a%C3%A9.png",
-        'name="image[]"; filename="a.png"',
+        *('name="image"; filename="a.png"', "name=image; filename=a.png", 'name="image"; filename=""'),
+        *("name=\"image\"; filename*=UTF-8''a%C3%A9.png", 'name="image[]"; filename="a.png"'),
         'name="image[0]"; filename="a.png"\r\nContent-Type: text/plain; charset=utf-8',
         'name="image"; filename="a.png"\r\nContent-Transfer-Encoding: binary',
     ],
 )
-async def test_a_part_with_a_filename_is_a_file(head: str) -> None:
+async def test_part_with_a_filename_is_a_file(head: str) -> None:
     form = await read_form((head, FILE))
     assert (form.fields, form.files) == ({}, {"image": [TEXT]})
 
 
-async def test_a_file_in_base64_is_decoded() -> None:
-    form = await read_form(("name=image; filename=a\r\nContent-Transfer-Encoding: base64", TEXT.encode()))
-    assert form.files == {"image": [TEXT]}
-
-
-async def test_indexes_tell_the_order_of_files() -> None:
+async def test_files_are_sorted_by_their_indexes() -> None:
     names = ("image[10]", "image[2]", "image[]")
     form = await read_form(*((f'name="{name}"; filename=a', name.encode()) for name in names))
     assert form.files == {"image": [b64encode(names[n].encode()).decode() for n in (2, 1, 0)]}
 
 
-async def test_a_file_field_without_a_choice_is_left_out() -> None:
-    form = await read_form(('name="mask"; filename=""\r\nContent-Type: application/octet-stream', b""))
-    assert form.files == {}
+async def test_encoded_file_is_decoded_and_empty_one_left_out() -> None:
+    encoded = await read_form(("name=image; filename=a\r\nContent-Transfer-Encoding: base64", TEXT.encode()))
+    assert encoded.files == {"image": [TEXT]}
+    empty = await read_form(('name="mask"; filename=""\r\nContent-Type: application/octet-stream', b""))
+    assert empty.files == {}
 
 
 @pytest.mark.parametrize(
@@ -117,13 +105,13 @@ async def test_a_file_field_without_a_choice_is_left_out() -> None:
         ("name=mask", b"x", "mask", "with a filename"),
     ],
 )
-async def test_parts_that_are_refused_by_name(head: str, data: bytes, field: str, says: str) -> None:
+async def test_invalid_part_is_refused_by_its_field(head: str, data: bytes, field: str, says: str) -> None:
     with pytest.raises(Invalid, match=says) as refused:
         (await read_form((head, data))).check_files(ImageGeneration, ("image", "mask"))
     assert refused.value.entry["loc"] == ["body", field]
 
 
-async def test_what_is_no_form_is_told_so() -> None:
+async def test_invalid_form_is_refused() -> None:
     with pytest.raises(HTTPException) as refused:
         await read_form(("x=1", b"x"))
     assert refused.value.status_code == 400

@@ -27,18 +27,13 @@ class Source:
         return self.calls
 
 
-async def test_concurrent_callers_share_one_call() -> None:
-    source = Source()
-    assert await asyncio.gather(*(source.cache.get() for _ in range(5))) == [1] * 5
-
-
-async def test_value_is_cached_for_its_ttl() -> None:
+async def test_concurrent_callers_share_a_value_for_its_ttl() -> None:
     source = Source()
     values = []
     for _ in range(4):
-        values.append(await source.cache.get())
+        values.append(await asyncio.gather(*(source.cache.get() for _ in range(5))))
         source.clock.now += 0.5
-    assert values == [1, 1, 2, 2]
+    assert values == [[1] * 5, [1] * 5, [2] * 5, [2] * 5]
 
 
 async def test_concurrent_callers_share_an_error_that_is_not_cached() -> None:
