@@ -1,4 +1,4 @@
-"""Records of jobs outlive the release that wrote them."""
+"""Records of tasks, waits of queues, and bodies of results."""
 
 from __future__ import annotations
 
@@ -71,43 +71,31 @@ STORED = new_payload(
 
 
 @pytest.mark.parametrize("record", [VERSION_1_RECORD, VERSION_2_RECORD])
-def test_payloads_of_earlier_releases_are_read(record: str) -> None:
+def test_payload_of_an_earlier_release_is_read(record: str) -> None:
     assert TaskPayload.decode(record) == STORED
     assert TaskPayload.decode(STORED.encode()) == STORED
 
 
-@pytest.mark.parametrize(
-    ("changes", "inputs", "video"),
-    [
-        (
-            {"prompt": 'x [{"id": "a", "bbox": [0, 0, 9, 9], "desc": "b"}]', "structured": True, "video": None},
-            (),
-            False,
-        ),
-        ({"structured": False, "video": {"seconds": 5, "audio": True, "enhance": "results/t/draft"}}, (), True),
-    ],
-)
-def test_version_1_keeps_layouts_and_drafts(changes: dict[str, Any], inputs: tuple[str, ...], video: bool) -> None:
-    payload = TaskPayload.decode(json.dumps(json.loads(VERSION_1_RECORD) | changes))
-    assert len(payload.request.layout) == (not video)
-    assert payload.inputs.draft == ("results/t/draft" if video else None)
+def test_version_1_keeps_layouts_and_drafts() -> None:
+    record = json.loads(VERSION_1_RECORD)
+    layout = record | {"prompt": 'x [{"id": "a", "bbox": [0, 0, 9, 9], "desc": "b"}]', "video": None}
+    assert len(TaskPayload.decode(json.dumps(layout)).request.layout) == 1
+    draft = record | {"structured": False, "video": {"seconds": 5, "audio": True, "enhance": "results/t/draft"}}
+    payload = TaskPayload.decode(json.dumps(draft))
+    assert (payload.request.layout, payload.inputs.draft) == ((), "results/t/draft")
 
 
-def test_a_record_of_a_later_release_is_left_alone() -> None:
-    with pytest.raises(NewerPayload, match=f"version {VERSION + 1}"):
-        TaskPayload.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"prompt": None}, {"steps": "many"}, {"video": {"fps": 1}}, {"canny": [1]}],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"prompt": None}, {"steps": "many"}, {"video": {"fps": 1}}, {"canny": [1]}])
+def test_invalid_record_is_refused(change: dict[str, Any]) -> None:
     record = json.loads(new_payload().encode())
     record["request"] |= change
     with pytest.raises(ValueError, match=next(iter(change))):
         TaskPayload.decode(json.dumps(record))
+
+
+def test_record_of_a_later_release_or_unknown_field_is_refused() -> None:
+    with pytest.raises(NewerPayload, match=f"version {VERSION + 1}"):
+        TaskPayload.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
     with pytest.raises(ValueError, match="surprise"):
         TaskPayload.decode(json.dumps({"v": VERSION, "surprise": 1}))
 
@@ -117,13 +105,13 @@ def load(running: int, run_s: float | None) -> QueueLoad:
 
 
 @pytest.mark.parametrize(("running", "wait_s"), [(0, 12.0), (1, 12.0), (4, 3.0)])
-def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -> None:
+def test_wait_is_the_queued_work_per_running_task(running: int, wait_s: float) -> None:
     queue_load = load(running, 2.0)
     assert (queue_load.queued_s, queue_load.wait_s) == (12.0, wait_s)
     assert (load(1, None).queued_s, load(1, None).wait_s) == (None, None), "before a task has ended"
 
 
-def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
+def test_script_counts_in_the_buckets_that_python_reads() -> None:
     script = Path(queue_load.__file__).with_name("timings.lua").read_text()
     listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
     assert listed is not None
@@ -142,7 +130,7 @@ async def _body(status: Status = Status.READY, **fields: Any) -> dict[str, Any]:
 
 
 def _life_s(link: str) -> float:
-    """Of a link that opens what it names."""
+    """Returns the remaining seconds of a valid link."""
     url = urlsplit(link)
     assert f"{url.scheme}://{url.netloc}" == BASE
     query = parse_qs(url.query)
@@ -151,16 +139,14 @@ def _life_s(link: str) -> float:
     return int(query["se"][0]) - now
 
 
-@pytest.mark.parametrize(
-    ("name", "life_s"), [("image.jpeg", 100), ("image.png", 100), ("image.webp", 100), ("video.mp4", 10_000)]
-)
-async def test_links_live_as_long_as_their_kind(name: str, life_s: int) -> None:
+@pytest.mark.parametrize(("name", "life_s"), [("image.jpeg", 100), ("image.webp", 100), ("video.mp4", 10_000)])
+async def test_link_lives_as_long_as_its_media_type(name: str, life_s: int) -> None:
     body = await _body(result=GenerationResult(key=f"results/t/1/{name}", **METADATA))
     assert urlsplit(body["result"]["sample"]).path == f"{PREFIXES['GET']}results/t/1/{name}"
     assert life_s - 1 <= _life_s(body["result"]["sample"]) <= 1.5 * life_s + 2
 
 
-async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
+async def test_draft_has_a_second_link_and_no_more_fields() -> None:
     body = await _body(result=GenerationResult(key="results/t/1/video.mp4", draft=DRAFT, **METADATA))
     assert set(body["result"]) == {"sample", "draft_cache", *METADATA}
     assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIXES['GET']}{DRAFT.key}"
@@ -168,8 +154,10 @@ async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
     assert b"frames" not in encode_body(body)
     stored = json.dumps({"key": "results/t/1/video.mp4", "of the next release": 1, **METADATA})
     plain = (await _body(result=GenerationResult.decode(stored)))["result"]
-    assert plain == {"sample": plain["sample"], **METADATA}, "nothing that clients were not promised"
-    preview = Preview("results/t/1/preview-2.jpeg", step=2, steps=8)
-    preview_body = await _body(Status.GENERATING, preview=preview)
-    assert (preview_body["preview"]["step"], preview_body["preview"]["steps"], preview_body["result"]) == (2, 8, None)
-    assert _life_s(preview_body["preview"]["sample"]) <= 152, "a preview has the life of an image"
+    assert plain == {"sample": plain["sample"], **METADATA}
+
+
+async def test_preview_has_a_link_with_the_life_of_an_image() -> None:
+    body = await _body(Status.GENERATING, preview=Preview("results/t/1/preview-2.jpeg", step=2, steps=8))
+    assert (body["preview"]["step"], body["preview"]["steps"], body["result"]) == (2, 8, None)
+    assert _life_s(body["preview"]["sample"]) <= 152

@@ -17,26 +17,15 @@ SERVE = logging.getLogger("ray.serve")
 OURS = logging.getLogger("serve_app.dispatcher.queue")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Levels and handlers are the process's."""
-    names = [*logs.OWN, "ray.serve", "serve_app.dispatcher"]
-    before = {name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in names}
-    yield
-    logs.set_levels({})
-    for name, (level, handlers) in before.items():
-        logging.getLogger(name).setLevel(level)
-        logging.getLogger(name).handlers[:] = handlers
-
-
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[Path]:
-    """Ray Serve's of a replica, in JSON: behind a buffer of a thousand lines."""
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Returns the log of a replica as Ray Serve writes it: JSON, behind a buffer of a thousand lines."""
     path = tmp_path / "replica.log"
     target = logging.FileHandler(path)
     target.setFormatter(JSONFormatter())
-    SERVE.handlers[:] = [logging.handlers.MemoryHandler(1000, logging.ERROR, target)]
+    monkeypatch.setattr(SERVE, "handlers", [logging.handlers.MemoryHandler(1000, logging.ERROR, target)])
     yield path
+    logs.set_levels({})
     target.close()
 
 
@@ -44,12 +33,12 @@ def lines(file: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None:
+def test_line_is_written_at_once_with_its_task(file: Path) -> None:
     logs.configure_replica(LogSpec("json"))
 
     async def attempt(task: str) -> None:
         logs.bind(task=task, project="shop", model="flux3-klein", attempt=2, trace="")
-        await asyncio.sleep(0)  # the other one has its turn
+        await asyncio.sleep(0)  # lets the other attempt run
         OURS.warning("gave back %s", task)
 
     async def both() -> None:
@@ -59,21 +48,21 @@ def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None
     OURS.info("about nothing")
     first, second, last = lines(file)
     assert (first["message"], first["levelname"]) == ("gave back a", "WARNING")
-    about = {"project": "shop", "model": "flux3-klein", "attempt": 2}
-    assert first.items() >= {"task": "a", **about}.items()
-    assert second.items() >= {"task": "b", **about}.items()
-    assert "trace" not in first, "where there is none"
+    fields = {"project": "shop", "model": "flux3-klein", "attempt": 2}
+    assert first.items() >= {"task": "a", **fields}.items()
+    assert second.items() >= {"task": "b", **fields}.items()
+    assert "trace" not in first
     assert "task" not in last
 
 
-def test_a_replica_that_begins_twice_logs_once(file: Path) -> None:
+def test_replica_configured_twice_logs_once(file: Path) -> None:
     logs.configure_replica(LogSpec())
     logs.configure_replica(LogSpec())
     OURS.info("once")
     assert [line["message"] for line in lines(file)] == ["once"]
 
 
-def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: Path) -> None:
+def test_levels_hold_for_a_module_until_they_are_removed(file: Path) -> None:
     logs.configure_replica(LogSpec(levels={"serve_app.webhooks": "error"}))
 
     def list_levels() -> list[object]:
@@ -99,12 +88,12 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
         ("serve_app.dispatcher", "loud", "debug, info, warning"),
     ],
 )
-def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, message: str) -> None:
+def test_unknown_module_or_level_lists_valid_ones(module: str, level: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         logs.check_level(module, level)
 
 
-def test_a_process_that_is_no_replica_writes_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_process_writes_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure_stderr(LogSpec("json"))
 
     async def failing() -> None:
@@ -121,6 +110,6 @@ def test_a_process_that_is_no_replica_writes_the_same_fields(capsys: pytest.Capt
     assert line == {"levelname": "ERROR", "name": OURS.name, "message": "failed", "task": "t", "attempt": 1}
 
 
-def test_only_json_changes_what_ray_serve_is_told() -> None:
+def test_only_json_changes_the_options_of_ray_serve() -> None:
     assert LogSpec().serve_options() == {}
     assert LogSpec("json").serve_options()["logging_config"]["encoding"] == "JSON"
