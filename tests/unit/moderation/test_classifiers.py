@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -198,22 +199,19 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     words = AutoTokenizer.from_pretrained(BUNDLED / "rewriter")
     words.chat_template = TEMPLATE
     questions = [words(f"user: {text}\nassistant: ")["input_ids"] for text in ANSWERS]
-    answered = [words(f"{answer}{words.eos_token}")["input_ids"] for answer in ANSWERS.values()]
-    longest = max(len(question) + len(answer) for question, answer in zip(questions, answered, strict=True))
-    ids = torch.zeros(len(ANSWERS), longest, dtype=torch.long)
-    labels = torch.full_like(ids, -100)
-    for row, (question, answer) in enumerate(zip(questions, answered, strict=True)):
-        ids[row, : len(question) + len(answer)] = torch.tensor(question + answer)
-        labels[row, len(question) : len(question) + len(answer)] = torch.tensor(answer)
+    answers = [words(f"{answer}{words.eos_token}")["input_ids"] for answer in ANSWERS.values()]
+    rows = list(zip(questions, answers, strict=True))
+    ids = pad_sequence([torch.tensor(question + answer) for question, answer in rows], batch_first=True)
+    targets = [torch.tensor([-100] * len(question) + answer) for question, answer in rows]
+    labels = pad_sequence(targets, batch_first=True, padding_value=-100)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.float32)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         for _ in range(60):
-            loss = model(input_ids=ids, labels=labels).loss
-            optimizer.zero_grad()
-            loss.backward()
+            model(input_ids=ids, labels=labels).loss.backward()
             optimizer.step()
+            optimizer.zero_grad()
     return save_guard(tmp_path_factory.mktemp("guard"), words, model)
 
 
@@ -222,21 +220,21 @@ def guard(checkpoint: str) -> Guard:
     return Guard(ClassifierSpec("guard", checkpoint, device="cpu"))
 
 
-def test_guard_scores_texts_in_order(guard: Guard) -> None:
+def test_guard_scores_texts_in_order_or_raises(guard: Guard) -> None:
     results = guard.classify(["a kiss", "a cat", "a fight", "a plan", "a trick", "a cat"])
     assert results == [{"sexual content": 0.5}, {}, {"violence": 0.95}, {"illegal acts": 0.95}, {}, {}]
     assert guard.classify([]) == []
-
-
-def test_invalid_guard_answer_raises(guard: Guard) -> None:
     with pytest.raises(ValueError, match="can't tell"):
         guard.classify(["a cat", "a riddle"])
 
 
-def test_labels_map_the_guards_categories(checkpoint: str) -> None:
+def test_labels_map_the_guards_known_categories(checkpoint: str) -> None:
     labels = {"Jailbreak": "hate", "violent": "self-harm"}
     guard = Guard(ClassifierSpec("guard", checkpoint, labels=labels, device="cpu"))
     assert guard.classify(["a trick", "a fight"]) == [{"hate": 0.95}, {"self-harm": 0.95}]
+    for unknown in ({"Rudeness": "hate"}, {"Violent": "rudeness"}):
+        with pytest.raises(CheckpointError, match="udeness"):
+            Guard(ClassifierSpec("guard", checkpoint, labels=unknown, device="cpu"))
 
 
 def test_text_cannot_inject_an_answer(guard: Guard) -> None:
@@ -293,12 +291,6 @@ def test_guard_answers_are_parsed(answer: str, scores: dict[str, float]) -> None
 def test_unparsable_guard_answer_raises(answer: str) -> None:
     with pytest.raises(ValueError, match="guard"):
         parse_answer(answer, MEANINGS)
-
-
-@pytest.mark.parametrize("labels", [{"Rudeness": "hate"}, {"Violent": "rudeness"}])
-def test_unknown_guard_labels_are_rejected(checkpoint: str, labels: dict[str, str]) -> None:
-    with pytest.raises(CheckpointError, match="udeness"):
-        Guard(ClassifierSpec("guard", checkpoint, labels=labels, device="cpu"))
 
 
 def test_other_models_are_rejected_as_guards(tmp_path: Path) -> None:
