@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deployments.lora.check import confine
 from serve_app.config.sections import FinetuneSettings
 from serve_app.finetunes import upload
 from serve_app.finetunes.registry import CheckFailed, InvalidAdapter, TooManyFinetunes, UploadTooSlow
@@ -120,7 +122,13 @@ async def test_slow_upload_is_ended(
 
 
 BEGIN = "import json, mmap, os, sys\nprint(json.dumps({'begun': True}), flush=True)\n"
-CONFINE = "from deployments.lora.check import confine\nconfine(int(sys.argv[2]), int(sys.argv[4]))\n"
+CONFINE = f"""
+import math, resource
+from pathlib import Path
+{inspect.getsource(confine)}
+confine(int(sys.argv[2]), int(sys.argv[4]))
+"""
+"""Importing it would import torch, which takes seconds."""
 ALLOCATE = "memory = mmap.mmap(-1, {} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
 VERDICT = "print(json.dumps({'rank': 4, 'layers': 1}))"
 TOO_MUCH_MEMORY = "damaged, or its check takes too much memory"
@@ -133,7 +141,8 @@ async def check(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> Ada
 
 
 async def test_verdict_within_the_limits_is_returned(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    script = BEGIN + CONFINE + ALLOCATE.format(400) + VERDICT
+    shared = "shared = mmap.mmap(-1, 1 << 30)  # like torch's libraries, no memory of its own\n"
+    script = BEGIN + shared + CONFINE + ALLOCATE.format(400) + VERDICT
     assert await check(monkeypatch, file, script) == AdapterShape(rank=4, layers=1)
 
 
