@@ -85,6 +85,9 @@ def plan(
 
     settings, catalog = _load(model, config)
     objectives = [Objective.parse(each) for each in slo or []]
+    scaling = None
+    if autoscale is not None or target_wait is not None:
+        scaling = _scaling(autoscale, target_wait, settings.model(model).autoscaling_config)
     if rate is not None:
         moments = schedule(cast("Pattern", arrivals), rate, duration, seed, period=period or duration)
         uniform = Endpoint(endpoint="any", sizes=[Size.parse(size)], seconds=[seconds] if seconds else [])
@@ -103,8 +106,8 @@ def plan(
         seed=seed,
     )
     rows = planner.search_fixed(max_replicas, on_row=lambda row: say(f"simulated {row.replicas} replicas"))
-    if autoscale is not None or target_wait is not None:
-        rows.append(planner.evaluate(_scaling(autoscale, target_wait, settings.model(model).autoscaling_config)))
+    if scaling is not None:
+        rows.append(planner.evaluate(scaling))
     choice = cheapest(rows)
     if plot is not None:
         plot.write_text(draw(rows, objectives))
