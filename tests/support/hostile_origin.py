@@ -19,13 +19,10 @@ HOSTILITIES: Final = {
     "one-byte segments": (_OK + b"\r\n", b"x", 0),
     "a trickled body": (_OK + b"content-length: 1000\r\n\r\n", b"x", 0.02),
     "a trickled head": (_OK, b"x-a: b\r\n", 0.02),
-    "header lines": (_OK, b"a:b\r\n" * 10_000, 0),
-    "many headers": (_OK + b"a:b\r\n" * 12_000 + b"\r\n", b"x" * 1_000, 0.02),
     "one header": (_OK + b"x-a: ", b"b" * 60_000, 0),
     "interim answers": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000, 0),
     "a chunk's extension": (_CHUNKED + b"1;a=", b"b" * 60_000, 0),
     "trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n", b"a:b\r\n" * 10_000, 0),
-    "many trailers": (_CHUNKED + b"1\r\nx\r\n0\r\n" + b"a:b\r\n" * 12_000 + b"\r\n", b"x", 0.02),
 }
 """For each attack: bytes sent once, bytes then repeated for ever, and seconds between the repetitions."""
 
