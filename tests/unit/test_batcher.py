@@ -11,7 +11,7 @@ from deployments.batcher import Batcher
 
 
 class BatchedWork:
-    """Doubles numbers, refuses negative ones, and holds every batch until it is let go."""
+    """Doubles numbers, refuses negative ones, and holds batches while the gate is closed."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -31,19 +31,15 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
-    """Calls that have all been made."""
-
-    async def call(item: int) -> int:
-        return await batcher(item)
-
-    calls = [asyncio.create_task(call(item)) for item in items]
+async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.Future[int]]:
+    """Returns calls that wait for a batch."""
+    calls = [asyncio.ensure_future(batcher(item)) for item in items]
     for _ in range(3):
         await asyncio.sleep(0)
     return calls
 
 
-async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: ThreadPoolExecutor) -> None:
+async def test_calls_during_a_batch_form_the_next_batches(executor: ThreadPoolExecutor) -> None:
     work = BatchedWork()
     batcher = Batcher(work, executor, max_batch=3)
     first = await start_calls(batcher, 1)
@@ -55,7 +51,7 @@ async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: Thr
     assert batcher.busy_since is None
 
 
-async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
+async def test_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
     work = BatchedWork()
     work.gate.set()
     batcher = Batcher(work, executor, max_batch=8)
@@ -64,7 +60,7 @@ async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
     assert isinstance(results[1], ValueError)
 
 
-async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_items(executor: ThreadPoolExecutor) -> None:
+async def test_failures_in_a_row_are_unhealthy_except_bad_items(executor: ThreadPoolExecutor) -> None:
     answers: list[Exception | None] = []
 
     def work(items: Sequence[int]) -> list[int]:
@@ -83,7 +79,7 @@ async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_item
         batcher.check_health(60, faults=3)
 
 
-async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
+async def test_cancelled_call_leaves_its_batch(executor: ThreadPoolExecutor) -> None:
     work = BatchedWork()
     batcher = Batcher(work, executor, max_batch=8)
     first = await start_calls(batcher, 1)

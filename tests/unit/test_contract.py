@@ -1,5 +1,4 @@
-"""Jobs and events between processes of two releases, as while one takes the other's place: what the other
-side does not know is left out, and what it did not tell is nothing."""
+"""Jobs, events and settings pickled by another release, whose fields differ, and values of the contract."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from deployments.contract.model import ModelSpec, Quantization
 from deployments.contract.request import LayoutRow, VideoParams
 
 
-def test_job_of_a_release_with_fewer_fields_has_defaults() -> None:
+def test_older_job_has_defaults_for_new_fields() -> None:
     newer = make_job("one", remaining_s=12.5, steps=7)
     assert pickle.loads(pickle.dumps(newer)) == newer
     older = object.__new__(GenerationJob)
@@ -39,17 +38,17 @@ LAST = (Done(Output("key", "image/png", 64, 64, 1)), Failed("no"), Interrupted("
 
 
 @pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
-def test_a_last_event_survives_pickling(event: Done | Failed | Interrupted) -> None:
+def test_last_event_is_pickled_unchanged(event: Done | Failed | Interrupted) -> None:
     assert pickle.loads(pickle.dumps(event)) == event
 
 
-def test_a_failure_of_release_0_2_is_read() -> None:
+def test_failure_of_release_0_2_is_readable() -> None:
     old = object.__new__(Failed)
     old.__setstate__(["no", 1.5])  # as pickle does, with the fields of that release
     assert (old.reason, old.device_s, old.moderated) == ("no", 1.5, False)
 
 
-def test_a_spec_of_a_release_with_fewer_settings_is_read() -> None:
+def test_older_spec_has_defaults_for_new_settings() -> None:
     spec = ModelSpec(checkpoint="owner/name", objects_url="memory:///", quantization=Quantization(method="int8"))
     for settings, name in ((spec, "config_from"), (spec.quantization, "files")):
         vars(settings).pop(name)
@@ -66,11 +65,11 @@ SECONDS = Buckets((100, 250, 1000), per_unit=1000)
 @pytest.mark.parametrize(
     ("ms", "field"), [(0, "a:100"), (100, "a:100"), (100.5, "a:250"), (1000, "a:1000"), (1001, "a:more")]
 )
-def test_a_value_lies_in_the_first_bucket_that_holds_it(ms: float, field: str) -> None:
+def test_value_is_counted_in_the_smallest_bucket_above_it(ms: float, field: str) -> None:
     assert SECONDS.field("a", ms) == field
 
 
-def test_buckets_are_told_with_all_below_them() -> None:
+def test_buckets_are_read_cumulatively() -> None:
     histogram = SECONDS.read("a", {"a:100": "2", "a:1000": 3.0, "a:more": "1", "a:sum": "4500.5", "b:100": "7"})
     assert histogram.buckets == ((0.1, 2), (0.25, 2), (1.0, 5), (math.inf, 6))
     assert (histogram.count, histogram.sum, histogram.mean) == (6, 4.5005, pytest.approx(0.75, rel=1e-2))
@@ -78,7 +77,7 @@ def test_buckets_are_told_with_all_below_them() -> None:
     assert SECONDS.read("a", {sum_field("a"): 0}).mean is None
 
 
-def test_kinds_are_told_by_suffixes_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_media_type_follows_the_suffix_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mimetypes, "guess_type", None)
     kinds = {"r/t/1/a.jpeg": "image/jpeg", "a.JPG": "image/jpeg", "a.png": "image/png", "video.mp4": "video/mp4"}
     for name, kind in {**kinds, "draft.safetensors": UNKNOWN, ".png": UNKNOWN}.items():

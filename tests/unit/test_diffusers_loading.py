@@ -1,4 +1,4 @@
-"""Loading options of diffusers' pipelines, on a tiny checkpoint."""
+"""Loading options of diffusers' pipelines, on tiny checkpoints."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from support.tiny_pipelines import build
 from deployments import diffusers_loading, native_loading
 from deployments.backends.diffusers import denoisers_of
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import CfgConfig, ModelConfig, Precision, Quantization, StepCache
-from deployments.diffusers_loading import image_processor, load_pipeline
+from deployments.contract.model import ModelConfig
+from deployments.diffusers_loading import LoadedPipeline, image_processor, load_pipeline
 from deployments.native_loading import is_native
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines warn of what they themselves call
-# What replicas do with packages that only some of them have.
+pytestmark = pytest.mark.filterwarnings("ignore")  # pipelines call their own deprecated functions
 QUANTIZED = """
 import sys
 from pathlib import Path
@@ -57,6 +56,7 @@ for method, options in (("int8", {}), ("fp8", {}), ("gguf", {"file": file}), ("g
     pipeline = load_pipeline(config).pipeline
     print(method, *sorted({type(each).__name__ for each in pipeline.transformer.parameters()}))
 """
+"""A program of a replica with packages that only some replicas have."""
 
 
 def assert_same_weights(pipeline: Any, expected: Any) -> None:
@@ -87,49 +87,65 @@ def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("flux-schnell", tmp_path_factory.mktemp("loading") / "flux")
 
 
-def test_attention_that_is_missing_is_passed_over(flux: Path) -> None:
-    loaded = load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", attention=("flash", "native")))
+@pytest.fixture(scope="module")
+def wan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wan-t2v", tmp_path_factory.mktemp("loading") / "wan")
+
+
+def config_for(checkpoint: Path, **settings: Any) -> ModelConfig:
+    small = {"checkpoint": str(checkpoint), "device": "cpu", "probe": {"width": 64, "height": 64}}
+    return ModelConfig.model_validate(small | settings)
+
+
+def load(checkpoint: Path, **settings: Any) -> LoadedPipeline:
+    return load_pipeline(config_for(checkpoint, **settings))
+
+
+def test_unusable_attention_is_skipped(flux: Path) -> None:
+    loaded = load(flux, attention=("flash", "native"))
     assert loaded.setup["attention"] == "native"
     assert loaded.interleaves
     with pytest.raises(CheckpointError, match=r"makes nothing here: flash \("):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", attention=("flash",)))
+        load(flux, attention=("flash",))
 
 
-def test_a_model_that_cannot_be_compiled_runs_as_it_is(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncompilable_model_runs_uncompiled(
+    flux: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names settings that have no effect here."""
+
     def refuse(*arguments: object, **options: object) -> None:
         raise RuntimeError("no compiler here")
 
     monkeypatch.setattr(FluxTransformer2DModel, "compile_repeated_blocks", refuse)
-    assert load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", compile=True)).setup["compiled"] == "failed"
-
-
-def test_a_step_cache_is_used_by_one_call_at_a_time(flux: Path) -> None:
-    cache = StepCache(method="first_block", options={"threshold": 0.1})
-    loaded = load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", cache=cache))
-    [transformer] = denoisers_of(loaded.pipeline)
-    assert getattr(transformer, "is_cache_enabled")  # noqa: B009 - of diffusers' mixin
-    assert not loaded.interleaves
-    wrong = StepCache(method="first_block", options={"treshold": 0.1})
-    with pytest.raises(CheckpointError, match=r"cache\.options"):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", cache=wrong))
-
-
-def test_what_the_checkpoint_does_not_have_is_named(flux: Path, tmp_path: Path) -> None:
-    quantization = Quantization(method="int8", parts=("unet",))
-    with pytest.raises(CheckpointError, match=r"quantization\.parts: .* has no unet"):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", quantization=quantization))
-    with pytest.raises(CheckpointError, match="NoPipeline is no pipeline of diffusers"):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", pipeline="NoPipeline"))
-
-
-def test_settings_of_native_families_are_dropped_aloud(flux: Path, caplog: pytest.LogCaptureFixture) -> None:
-    load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", render_side=64, cfg=CfgConfig(scale=2)))
+    assert load(flux, compile=True, render_side=64, cfg={"scale": 2}).setup["compiled"] == "failed"
     assert [record.message for record in caplog.records if "native families" in record.message] == [
         f"{flux}: render_side, cfg have no effect, only native families have these"
     ]
 
 
-def test_the_fastest_attention_is_used(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_cache_excludes_other_calls(flux: Path) -> None:
+    loaded = load(flux, cache={"method": "first_block", "options": {"threshold": 0.1}})
+    [transformer] = denoisers_of(loaded.pipeline)
+    assert getattr(transformer, "is_cache_enabled")  # noqa: B009 - of diffusers' mixin
+    assert not loaded.interleaves
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cache": {"method": "first_block", "options": {"treshold": 0.1}}}, r"cache\.options"),
+        ({"quantization": {"method": "int8", "parts": ["unet"]}}, r"quantization\.parts: .* has no unet"),
+        ({"pipeline": "NoPipeline"}, "NoPipeline is no pipeline of diffusers"),
+        ({"dtype": {"unet": "float32"}}, r"dtype: .* has no unet"),
+    ],
+)
+def test_setting_that_does_not_fit_the_checkpoint_is_named(flux: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(flux, **settings)
+
+
+def test_fastest_attention_wins(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = {"native"}
 
     def probe(pipeline: Any, *_: Any) -> bool:
@@ -138,63 +154,58 @@ def test_the_fastest_attention_is_used(flux: Path, monkeypatch: pytest.MonkeyPat
         return True
 
     monkeypatch.setattr(diffusers_loading, "probe_pipeline", probe)
-    config = ModelConfig(checkpoint=str(flux), device="cpu", attention=("native", "_native_math"))
-    assert load_pipeline(config).setup["attention"] == "_native_math"
+    assert load(flux, attention=("native", "_native_math")).setup["attention"] == "_native_math"
     slow.add("_native_math")
-    assert load_pipeline(config).setup["attention"] == "native"
+    assert load(flux, attention=("native", "_native_math")).setup["attention"] == "native"
 
 
-@pytest.mark.parametrize("components", [("transformer", "text_encoder_2", "vae"), ("transformer",)])
-def test_weights_in_half_precision_alone_are_loaded(flux: Path, tmp_path: Path, components: tuple[str, ...]) -> None:
+def test_components_with_only_half_precision_are_loaded(flux: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(flux, tmp_path / "flux"))
-    for component in components:
-        for file in (folder / component).glob("*.safetensors"):
-            file.rename(file.with_suffix(".fp16.safetensors"))
-    loaded = load_pipeline(ModelConfig(checkpoint=str(folder), device="cpu")).pipeline
-    assert_same_weights(loaded, DiffusionPipeline.from_pretrained(flux))
-    native = native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu", dtype="float32"))
-    assert type(native.family).__name__ == "Flux1"
+    for file in (folder / "transformer").glob("*.safetensors"):
+        file.rename(file.with_suffix(".fp16.safetensors"))
+    assert_same_weights(load(folder).pipeline, DiffusionPipeline.from_pretrained(flux))
+    assert type(native_loading.load(config_for(folder, dtype="float32")).family).__name__ == "Flux1"
 
 
-@pytest.mark.parametrize(("dtype", "loads_half"), [("float16", True), ("float32", False)])
-def test_of_both_variants_the_precision_asked_for_is_loaded(
-    flux: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Precision, loads_half: bool
+@pytest.mark.parametrize(("dtype", "variant"), [("float16", "fp16"), ("float32", None)])
+def test_variant_of_the_configured_precision_is_loaded(
+    flux: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, variant: str | None
 ) -> None:
     folder = Path(shutil.copytree(flux, tmp_path / "flux"))
     [file] = (folder / "transformer").glob("*.safetensors")
     shutil.copy(file, file.with_suffix(".fp16.safetensors"))
-    arguments = loading_arguments(monkeypatch, ModelConfig(checkpoint=str(folder), device="cpu", dtype=dtype))
-    assert arguments["variant"] == ("fp16" if loads_half else None)
+    assert loading_arguments(monkeypatch, config_for(folder, dtype=dtype))["variant"] == variant
 
 
-def test_weights_go_to_a_gpu_file_by_file(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = {"checkpoint": str(flux), "dtype": "float32"}
-    for settings, device_map in (
+@pytest.mark.parametrize(
+    ("settings", "device_map"),
+    [
         ({"device": "cuda"}, "cuda"),
         ({"device": "cuda", "quantization": {"method": "nf4"}}, "cuda"),
         ({"device": "cuda", "device_map": "balanced"}, "balanced"),
         ({"device": "cuda", "offload": "model"}, None),
         ({"device": "cpu"}, None),
-    ):
-        arguments = loading_arguments(monkeypatch, ModelConfig.model_validate({**place, **settings}))
-        assert arguments.get("device_map") == device_map
+    ],
+)
+def test_weights_go_to_a_gpu_file_by_file(
+    flux: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], device_map: str | None
+) -> None:
+    arguments = loading_arguments(monkeypatch, config_for(flux, dtype="float32", **settings))
+    assert arguments.get("device_map") == device_map
 
 
-def test_components_have_types_of_their_own(flux: Path, tmp_path: Path) -> None:
-    dtype: dict[str, Precision] = {"default": "bfloat16", "vae": "float32"}
-    wan = build("wan-t2v", tmp_path / "wan")
-    loaded = load_pipeline(ModelConfig(checkpoint=str(wan), device="cpu", dtype=dtype))
+def test_components_can_differ_in_precision(flux: Path, wan: Path) -> None:
+    dtype = {"default": "bfloat16", "vae": "float32"}
+    loaded = load(wan, dtype=dtype)
     assert (loaded.pipeline.transformer_2.dtype, loaded.pipeline.vae.dtype) == (torch.bfloat16, torch.float32)
     assert loaded.setup["dtype"] == "bfloat16, vae float32"
     with pytest.raises(CheckpointError, match="dtype must be one name for a native family"):
-        native_loading.load(ModelConfig(checkpoint=str(flux), device="cpu", dtype=dtype))
-    with pytest.raises(CheckpointError, match=r"dtype: .* has no unet"):
-        load_pipeline(ModelConfig(checkpoint=str(flux), device="cpu", dtype={"unet": "float32"}))
+        native_loading.load(config_for(flux, dtype=dtype))
 
 
-def test_one_file_is_loaded_as_the_folder_it_was(tmp_path: Path) -> None:
+def test_single_file_equals_its_folder(tmp_path: Path) -> None:
     file, stock = build_ldm_file(tmp_path / "mine"), build("sd15", tmp_path / "stock")
-    config = ModelConfig(checkpoint=str(file), config_from=str(tmp_path / "mine"), device="cpu")
+    config = config_for(file, config_from=str(tmp_path / "mine"))
     assert not is_native(config)
     assert_same_weights(load_pipeline(config).pipeline, DiffusionPipeline.from_pretrained(stock))
 
@@ -213,7 +224,7 @@ def test_one_file_is_loaded_as_the_folder_it_was(tmp_path: Path) -> None:
         ({"checkpoint": "{}/flux"}, "config_from must be null"),
     ],
 )
-def test_one_file_that_cannot_be_loaded_says_why(
+def test_unloadable_single_file_is_refused_with_a_reason(
     tmp_path: Path, flux: Path, settings: dict[str, Any], message: str
 ) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "mine.safetensors")
@@ -224,11 +235,11 @@ def test_one_file_that_cannot_be_loaded_says_why(
         load_pipeline(ModelConfig.model_validate(placed))
 
 
-def test_several_components_come_from_gguf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wan = build("wan-t2v", tmp_path / "wan")
+def test_several_components_come_from_gguf_files(wan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(wan, tmp_path / "wan"))
     files = {part: str(tmp_path / f"{part}.gguf") for part in ("transformer", "transformer_2")}
     for part, file in files.items():
-        shutil.rmtree(wan / part, ignore_errors=True)
+        shutil.rmtree(folder / part)
         Path(file).touch()
     read: list[tuple[str, str]] = []
 
@@ -236,23 +247,21 @@ def test_several_components_come_from_gguf_files(tmp_path: Path, monkeypatch: py
         read.append((subfolder, file))
         return cls.from_config(original_configs[subfolder])
 
-    original = build("wan-t2v", tmp_path / "original")
-    original_configs = {part: WanTransformer3DModel.load_config(str(original), subfolder=part) for part in files}
+    original_configs = {part: WanTransformer3DModel.load_config(str(wan), subfolder=part) for part in files}
     monkeypatch.setattr(WanTransformer3DModel, "from_single_file", classmethod(from_single_file))
     monkeypatch.setattr(diffusers_loading.diffusers, "GGUFQuantizationConfig", dict)
-    quantization = Quantization(method="gguf", files=files)
-    load_pipeline(ModelConfig(checkpoint=str(wan), device="cpu", quantization=quantization))
+    load(folder, quantization={"method": "gguf", "files": files})
     assert read == list(files.items())
 
 
-def test_an_autoencoder_without_slices_is_left_alone() -> None:
+def test_autoencoder_without_slicing_is_unchanged() -> None:
     vae = AutoencoderKLTemporalDecoder(block_out_channels=(32,))
     assert hasattr(vae, "enable_slicing")
     pipeline = SimpleNamespace(vae=vae, to=lambda device: None)
     diffusers_loading._place(pipeline, ModelConfig(vae_tiling=True), torch.device("cpu"))
 
 
-def test_processors_of_any_name_load_without_torchvision(tmp_path: Path) -> None:
+def test_processor_of_any_name_loads_without_torchvision(tmp_path: Path) -> None:
     edit = build("qwen-image-edit", tmp_path / "edit")
     assert list(image_processor(edit)) == ["processor"]
     index = json.loads((edit / "model_index.json").read_text())
@@ -262,13 +271,13 @@ def test_processors_of_any_name_load_without_torchvision(tmp_path: Path) -> None
     assert list(image_processor(edit)) == ["text_processor"]
 
 
-def test_a_native_family_gives_way_to_settings_of_pipelines(flux: Path) -> None:
+def test_pipeline_settings_exclude_native_families(flux: Path) -> None:
     assert is_native(ModelConfig(checkpoint=str(flux)))
     assert not is_native(ModelConfig(checkpoint=str(flux), vae_tiling=True))
 
 
 @pytest.mark.slow
-def test_weights_come_in_fewer_bits(flux: Path, tmp_path: Path, repository: Path) -> None:
+def test_quantized_weights_have_their_types(flux: Path, tmp_path: Path, repository: Path) -> None:
     """nf4 takes a GPU."""
     packages = ["torchao==0.18.0", "gguf==0.19.0"]
     uv = str(Path(sys.executable).parent / "uv")

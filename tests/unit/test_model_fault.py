@@ -1,4 +1,4 @@
-"""Why a model can't be loaded, from its replica to Serve's status and back."""
+"""The reason why a model can't be loaded, from its replica through Serve's status to clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def failure(error: Exception, monkeypatch: pytest.MonkeyPatch, checkpoint:
     return raised.value
 
 
-async def test_reason_of_a_checkpoint_comes_through_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checkpoint_error_reaches_the_fault_through_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     error = await failure(CheckpointError("/models/mine has no unet\nmore"), monkeypatch)
     message = SERVE_SAYS.format(error=f"{type(error).__name__}: {error}")
     assert _count(deployment(message)).fault == ModelFault(
@@ -52,7 +52,7 @@ async def test_reason_of_a_checkpoint_comes_through_serve(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "place", ["https://user:tok3n@mirror.corp/acme/models", "../models/secret/x", "models/private/x", "acme/secret-xl"]
 )
-async def test_clients_learn_no_places(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_see_no_places(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = await failure(CheckpointError(f"{place} has no unet, nor has 'my folder'"), monkeypatch, "my folder")
     fault = _count(deployment(SERVE_SAYS.format(error=error))).fault
     assert fault is not None
@@ -60,14 +60,14 @@ async def test_clients_learn_no_places(place: str, monkeypatch: pytest.MonkeyPat
     assert fault.for_clients == "the model can't be loaded: … has no unet, nor has '…'"
 
 
-async def test_reason_that_nobody_foresaw_names_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unexpected_error_is_named_by_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
     error = await failure(RuntimeError("CUDA out of memory"), monkeypatch)
     fault = _count(deployment(SERVE_SAYS.format(error=error))).fault
     assert fault is not None
     assert fault.reason == "RuntimeError: CUDA out of memory"
 
 
-def test_process_that_ended_tells_clients_nothing_of_itself() -> None:
+def test_dead_process_has_a_general_message_for_clients() -> None:
     fault = _count(deployment(SERVE_SAYS.format(error="ActorDiedError: secret"))).fault
     assert fault == ModelFault("ActorDiedError: secret", "the model can't be started")
 
@@ -80,7 +80,7 @@ def test_process_that_ended_tells_clients_nothing_of_itself() -> None:
         deployment(""),
         deployment("Upscaling from 1 to 2 replicas."),
     ],
-    ids=["one runs", "none is wanted", "nothing is said", "another thing is said"],
+    ids=["running", "no replica wanted", "no message", "other message"],
 )
-def test_no_fault_is_told_where_there_is_none(details: dict[str, Any]) -> None:
+def test_deployment_without_failed_start_has_no_fault(details: dict[str, Any]) -> None:
     assert _count(details).fault is None

@@ -1,4 +1,4 @@
-"""Restorers and mattes in ONNX, by small networks that are written as files here."""
+"""Restorers and background removers in ONNX, on small networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save_graph(
     constants: Mapping[str, npt.NDArray[np.floating[Any]]] | None = None,
     kind: int = TensorProto.FLOAT,
 ) -> Path:
-    """`nodes` lead from the inputs to `out`."""
+    """Writes a graph whose `nodes` lead from the inputs to `out`."""
     graph = helper.make_graph(
         list(nodes),
         "small",
@@ -49,14 +49,14 @@ def save_graph(
 
 
 def scaling(path: Path, shape: Shape, factor: float = 0.5, kind: int = TensorProto.FLOAT) -> Path:
-    """A network that multiplies images."""
+    """Writes a network that multiplies images."""
     dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
     nodes = [helper.make_node("Mul", ["image", "factor"], ["out"])]
     return save_graph(path, nodes, {"image": shape}, shape, {"factor": np.array(factor, dtype)}, kind)
 
 
 def convolving(path: Path, shape: Shape) -> Path:
-    """The mean of 3 x 3 pixels in each channel."""
+    """Writes a network that averages 3 x 3 pixels in each channel."""
     weights = np.zeros((3, 3, 3, 3), np.float32)
     for channel in range(3):
         weights[channel, channel] = 1 / 9
@@ -65,7 +65,7 @@ def convolving(path: Path, shape: Shape) -> Path:
 
 
 def greying(path: Path, height: int | str, width: int | str, brightest: float = 1.0, mask_first: bool = False) -> Path:
-    """A network that paints what is masked grey."""
+    """Writes a network that paints masked pixels grey."""
     nodes = [
         helper.make_node("Sub", ["one", "mask"], ["kept"]),
         helper.make_node("Mul", ["image", "kept"], ["around"]),
@@ -91,7 +91,7 @@ def restorer(file: Path | str) -> Restorer:
 
 
 def image(height: int, width: int) -> Pixels:
-    """Smooth, so that scaling it there and back changes little."""
+    """Returns a smooth image, which scaling there and back hardly changes."""
     y, x = np.mgrid[:height, :width]
     return np.dstack((128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 50), 60 + 40 * np.sin((x + y) / 60))).astype(
         np.uint8
@@ -104,24 +104,24 @@ def make_mask(height: int, width: int) -> Pixels:
     return mask
 
 
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
-@pytest.mark.parametrize("size", [(64, 64), (7, 5), (129, 300)])
-def test_any_size_goes_through_a_graph_of_any_size_and_precision(
-    tmp_path: Path, size: tuple[int, int], kind: int
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(TensorProto.FLOAT, (7, 5)), (TensorProto.FLOAT, (129, 300)), (TensorProto.FLOAT16, (64, 64))],
+)
+def test_dynamic_graph_takes_any_size_and_precision(tmp_path: Path, kind: int, size: tuple[int, int]) -> None:
     pixels = image(*size)
     output = restorer(scaling(tmp_path / "half.onnx", ANY, kind=kind)).restore(pixels, None)
     assert np.abs(output.astype(float) - pixels / 2).max() <= 1
 
 
-def test_a_convolution_sees_no_black_rim(tmp_path: Path) -> None:
+def test_padding_repeats_the_rim(tmp_path: Path) -> None:
     pixels = np.full((50, 70, 3), 200, np.uint8)
     output = restorer(convolving(tmp_path / "mean.onnx", ANY)).restore(pixels, None)
     assert (output[1:, 1:] == 200).all()
 
 
 @pytest.mark.parametrize("size", [(64, 96), (200, 150)])
-def test_a_graph_of_a_fixed_size_gives_the_size_that_came(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_fixed_graph_gives_the_inputs_size(tmp_path: Path, size: tuple[int, int]) -> None:
     pixels = image(*size)
     output = restorer(scaling(tmp_path / "half.onnx", (1, 3, 64, 96))).restore(pixels, None)
     assert output.shape == pixels.shape
@@ -130,7 +130,7 @@ def test_a_graph_of_a_fixed_size_gives_the_size_that_came(tmp_path: Path, size: 
 
 @pytest.mark.parametrize(("brightest", "mask_first"), [(1.0, False), (255.0, True)])
 @pytest.mark.parametrize("sides", [("height", "width"), (64, 64), (64, 128)])
-def test_only_what_is_masked_is_painted(
+def test_only_masked_pixels_are_painted(
     tmp_path: Path, brightest: float, mask_first: bool, sides: tuple[int | str, int | str]
 ) -> None:
     file = greying(tmp_path / "grey.onnx", *sides, brightest=brightest, mask_first=mask_first)
@@ -143,15 +143,15 @@ def test_only_what_is_masked_is_painted(
         assert np.abs(output[inside].astype(int) - 128).max() <= 6
 
 
-def test_a_dark_image_stays_dark_whatever_the_range(tmp_path: Path) -> None:
-    """The range is the graph's, and not to be guessed from every image."""
+def test_dark_image_stays_dark_in_every_range(tmp_path: Path) -> None:
+    """The graph sets the range; one image does not show it."""
     dark = np.full((64, 64, 3), 1, np.uint8)
     output = restorer(greying(tmp_path / "grey.onnx", 64, 64, brightest=255.0)).restore(dark, make_mask(64, 64))
     assert output[0].max() <= 1
     assert restorer(scaling(tmp_path / "same.onnx", ANY, factor=255.0)).restore(dark, None).max() <= 1
 
 
-def test_a_graph_that_enlarges_gives_the_size_that_came(tmp_path: Path) -> None:
+def test_enlarging_graph_gives_the_inputs_size(tmp_path: Path) -> None:
     nodes = [helper.make_node("Resize", ["image", "", "scales"], ["out"], mode="nearest")]
     twice, scales = (1, 3, "twice the height", "twice the width"), {"scales": np.array((1, 1, 2, 2), np.float32)}
     file = save_graph(tmp_path / "double.onnx", nodes, {"image": ANY}, twice, scales)
@@ -160,7 +160,7 @@ def test_a_graph_that_enlarges_gives_the_size_that_came(tmp_path: Path) -> None:
     assert np.abs(output.astype(int) - pixels).max() <= 1
 
 
-def test_masks_are_where_they_are_needed_only(tmp_path: Path) -> None:
+def test_mask_is_required_only_by_graphs_that_take_one(tmp_path: Path) -> None:
     pixels = image(64, 64)
     network = restorer(greying(tmp_path / "grey.onnx", 64, 64))
     with pytest.raises(JobError, match="mask"):
@@ -170,7 +170,7 @@ def test_masks_are_where_they_are_needed_only(tmp_path: Path) -> None:
     assert np.abs(output.astype(float) - pixels / 2).max() <= 1
 
 
-def test_what_is_no_restorer_is_told_at_loading(tmp_path: Path) -> None:
+def test_unusable_restorer_fails_the_load(tmp_path: Path) -> None:
     same = [helper.make_node("Identity", ["image"], ["out"])]
     grey = [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)]
     (tmp_path / "text.onnx").write_text("no graph")
@@ -187,21 +187,21 @@ def test_what_is_no_restorer_is_told_at_loading(tmp_path: Path) -> None:
             restorer(file)
 
 
-def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_hub_is_a_checkpoint_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="the model hub did not give it"):
         restorer("nobody/nothing/model.onnx")
 
 
-def test_an_image_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+def test_nan_image_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFinite):
         restorer(scaling(tmp_path / "nan.onnx", ANY, factor=float("nan"))).restore(image(64, 64), None)
 
 
 def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> Path:
-    """A network whose subject is what is bright in the red channel: its share is 1 where red is above a half."""
+    """Writes a network whose subject is where red is above a half."""
     weights = np.zeros((1, channels, 1, 1), np.float32)
-    # ImageNet's deviation and mean of red, undone.
+    # Undoes ImageNet's deviation and mean of red.
     weights[0, 0] = 0.229
     bias = np.array([0.485 - 0.5], np.float32)
     nodes = [
@@ -221,7 +221,7 @@ def matte(file: Path | None) -> BackgroundRemover:
 
 
 def two_halves() -> Pixels:
-    """Red above a half on the left, blue on the right."""
+    """Returns an image that is red on the left and blue on the right."""
     pixels = np.zeros((120, 200, 3), np.uint8)
     pixels[:, :100, 0] = 220
     pixels[:, 100:, 2] = 220
@@ -230,7 +230,7 @@ def two_halves() -> Pixels:
 
 @pytest.mark.parametrize("side", [64, "side"])
 @pytest.mark.parametrize("logits", [False, True])
-def test_the_networks_subject_is_opaque_and_the_rest_is_not(tmp_path: Path, side: int | str, logits: bool) -> None:
+def test_only_the_networks_subject_is_opaque(tmp_path: Path, side: int | str, logits: bool) -> None:
     alpha = matte(brightness(tmp_path / "red.onnx", side, logits)).alpha(two_halves())
     assert alpha.shape == (120, 200)
     assert alpha.dtype == np.uint8
@@ -240,7 +240,7 @@ def test_the_networks_subject_is_opaque_and_the_rest_is_not(tmp_path: Path, side
     assert (nothing == 255).all(), "without a subject it stays opaque"
 
 
-def test_what_is_no_matter_is_told_at_loading(tmp_path: Path) -> None:
+def test_unusable_matting_network_fails_the_load(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="needs a checkpoint"):
         matte(None)
     with pytest.raises(CheckpointError, match="1 x 4 x 64 x 64"):
@@ -253,7 +253,7 @@ FULL = "BFCArena::AllocateRawInternal Failed to allocate memory for requested bu
 
 
 @pytest.mark.parametrize("kind", [Fail, RuntimeException, RuntimeError])
-def test_a_run_without_memory_is_told_apart(
+def test_run_without_memory_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     network = OnnxNetwork(str(scaling(tmp_path / "half.onnx", ANY)), None, "cpu")
@@ -268,7 +268,7 @@ def test_a_run_without_memory_is_told_apart(
 
 
 @pytest.mark.parametrize(("message", "raised"), [(FULL, OutOfMemory), ("no such operator", CheckpointError)])
-def test_a_network_that_has_no_room_now_is_no_broken_one(
+def test_load_without_memory_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, raised: type[Exception]
 ) -> None:
     def full(*args: Any, **how: Any) -> None:

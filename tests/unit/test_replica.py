@@ -51,9 +51,7 @@ async def test_job_of_another_release_goes_back_without_blame(media: MediaModel)
     assert not event.counts
 
 
-async def test_a_broken_device_ends_the_process_at_the_next_health_check(
-    media: MediaModel, backend: VirtualBackend
-) -> None:
+async def test_broken_device_ends_the_process_at_the_health_check(media: MediaModel, backend: VirtualBackend) -> None:
     await media.check_health()
     backend.errors["step", "a"] = DeviceBroken("CUDA error: an illegal memory access was encountered")
     *_, last = await collect_events(media, "a")
@@ -63,7 +61,7 @@ async def test_a_broken_device_ends_the_process_at_the_next_health_check(
         await media.check_health()
 
 
-async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
+async def test_nan_results_in_a_row_are_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
     names = [str(n) for n in range(replica._MAX_FAULTS)]
     backend.errors = {("finish", name): NotFinite() for name in names}
     for name in names[:-1]:
@@ -76,7 +74,7 @@ async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: Media
     await media.check_health()
 
 
-async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaModel, backend: VirtualBackend) -> None:
+async def test_end_of_a_job_reports_the_counters(media: MediaModel, backend: VirtualBackend) -> None:
     *_, progress_event, last = await collect_events(media, "a")
     assert isinstance(last, Done)
     assert isinstance(progress_event, Alive)
@@ -108,20 +106,20 @@ def reporter(engine: FakeCounters, clock: VirtualClock) -> ReplicaReporter:
     return ReplicaReporter(engine, 3.5, clock)
 
 
-def test_each_report_tells_what_came_since_the_last(
+def test_report_counts_what_changed_since_the_last(
     reporter: ReplicaReporter, engine: FakeCounters, clock: VirtualClock
 ) -> None:
     loaded = {LOADS: 1, LOAD_S: 3.5}
-    for steps, took in ((4, 2.0), (4, 0.5), (9, 3.0)):
+    for steps, seconds in ((4, 2.0), (4, 0.5), (9, 3.0)):
         engine.counts = {STEPS: engine.counts[STEPS] + steps}
         reporter.job_started()
-        clock.now += took
+        clock.now += seconds
         report = reporter.report()
         reporter.job_finished()
         clock.now += 100.0
         assert report is not None
-        assert report.counts == {STEPS: steps, BUSY_S: pytest.approx(took), **loaded}
-        loaded = {}  # is told once
+        assert report.counts == {STEPS: steps, BUSY_S: pytest.approx(seconds), **loaded}
+        loaded = {}  # only in the first report
         assert report.setup == {"device": "cpu"}
 
 
@@ -136,10 +134,10 @@ def test_seconds_with_several_jobs_count_once(engine: FakeCounters, clock: Virtu
         clock.now += 1.0
     report = reporter.report()
     assert report is not None
-    assert report.counts == {BUSY_S: 5.0, LOADS: 1, LOAD_S: 3.5}, "what came before the first job is no work"
+    assert report.counts == {BUSY_S: 5.0, LOADS: 1, LOAD_S: 3.5}, "counters before the first job do not start the clock"
 
 
-def test_while_others_go_on_reports_come_once_a_second(reporter: ReplicaReporter, clock: VirtualClock) -> None:
+def test_reports_are_throttled_while_other_jobs_run(reporter: ReplicaReporter, clock: VirtualClock) -> None:
     for _ in range(2):
         reporter.job_started()
     assert reporter.report() is not None
@@ -148,7 +146,7 @@ def test_while_others_go_on_reports_come_once_a_second(reporter: ReplicaReporter
     clock.now += REPORT_INTERVAL_S / 2
     assert reporter.report() is not None
     reporter.job_finished()
-    assert reporter.report() is not None, "nobody comes behind the last one to tell what it did"
+    assert reporter.report() is not None, "the last job's report is never throttled"
 
 
 COST = StepCost(fixed=0.002, per_token=1e-5, per_square=0.0)
@@ -160,7 +158,7 @@ def store() -> ObjectStore:
     return ObjectStore("memory:///")
 
 
-async def test_the_next_replica_of_the_like_begins_with_what_was_learned(store: ObjectStore) -> None:
+async def test_step_costs_are_shared_by_model_and_setup(store: ObjectStore) -> None:
     StepCostStore(store, "a/model", SETUP).write({"None": COST})
     StepCostStore(store, "a/model", SETUP).write({"other": COST.times(2)})
     assert StepCostStore(store, "a/model", dict(reversed(SETUP.items()))).read() == {
@@ -182,7 +180,7 @@ async def test_the_next_replica_of_the_like_begins_with_what_was_learned(store: 
         b'{"None": {"fixed": 1, "per_token": 1, "per_square": 1, "more": 1}}',
     ],
 )
-async def test_what_makes_no_sense_is_learned_anew(store: ObjectStore, data: bytes) -> None:
+async def test_invalid_step_costs_are_replaced(store: ObjectStore, data: bytes) -> None:
     costs = StepCostStore(store, "a/model", SETUP)
     costs.write({"None": COST})
     [key] = await store.keys(FOLDER)
@@ -192,7 +190,7 @@ async def test_what_makes_no_sense_is_learned_anew(store: ObjectStore, data: byt
     assert costs.read() == {"None": COST}
 
 
-def test_a_store_out_of_reach_keeps_nobody_from_serving(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_only_loses_step_costs(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object) -> NoReturn:
         raise OSError("no route to host")
 
@@ -203,7 +201,7 @@ def test_a_store_out_of_reach_keeps_nobody_from_serving(store: ObjectStore, monk
     costs.write({"None": COST})
 
 
-def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None:
+def test_step_costs_are_written_once_a_minute(store: ObjectStore) -> None:
     clock, learned = VirtualClock(), dict[str, StepCost]()
     costs = StepCostStore(store, "a/model", SETUP, clock)
     clock.now += WRITE_INTERVAL_S
@@ -222,7 +220,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class RecordingTracer:
-    """A tracer that keeps what it is told."""
+    """A fake tracer that keeps recorded spans."""
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[float, float]] = {}
@@ -231,7 +229,7 @@ class RecordingTracer:
     def span(
         self, name: str, parent: str, attributes: Attributes | None = None, span_type: SpanType = "internal"
     ) -> AbstractContextManager[Span]:
-        raise AssertionError("the work is over")
+        raise AssertionError("spans of ended jobs are recorded")
 
     def record(
         self, name: str, parent: str, started_at: float, finished_at: float, attributes: Attributes | None = None
@@ -245,27 +243,27 @@ class RecordingTracer:
 
 
 def record_spans(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], RecordingTracer]:
-    """How long each stage took, of a job that came 20 s ago and reached what when, in seconds from then."""
+    """Returns the seconds of each span of a job that was submitted 20 s ago; `reached` are seconds from then."""
     now = time.monotonic()
     handle = RequestHandle(dataclasses.replace(make_job("a"), traceparent=parent), lambda event: None, now - 20)
     handle.reached = {Milestone[name.upper()]: now - 20 + at for name, at in reached.items()}
     recorded = RecordingTracer()
     write_spans(recorded, handle, "done")
-    return {name: round(ended - began, 1) for name, (began, ended) in recorded.spans.items()}, recorded
+    return {name: round(end - start, 1) for name, (start, end) in recorded.spans.items()}, recorded
 
 
-def test_the_stages_follow_from_what_was_reached_when() -> None:
-    took, recorded = record_spans(admitted=2, encoded=3, last_step=10, finishing=12, finished=15)
-    assert took == {"wait": 2, "encode": 1, "steps": 7, "finish": 3, "store": 5}
+def test_milestones_of_a_job_become_spans() -> None:
+    seconds, recorded = record_spans(admitted=2, encoded=3, last_step=10, finishing=12, finished=15)
+    assert seconds == {"wait": 2, "encode": 1, "steps": 7, "finish": 3, "store": 5}
     assert recorded.spans["wait"][0] == pytest.approx(time.time() - 20, abs=5)
     assert recorded.attributes[0] == {"gen.task": "a", "gen.attempt": 1, "gen.steps": 4, "gen.outcome": "done"}
 
 
-def test_a_job_that_ends_early_has_the_stages_that_it_came_to() -> None:
+def test_job_that_ends_early_has_only_its_spans() -> None:
     assert record_spans()[0] == {"wait": 20}
     assert record_spans(admitted=2)[0] == {"wait": 2, "encode": 18}
     assert record_spans(admitted=2, encoded=3)[0] == {"wait": 2, "encode": 1, "steps": 17}
     assert record_spans(admitted=2, encoded=3, last_step=10)[0] == {"wait": 2, "encode": 1, "steps": 7}
     resumed = {"wait": 2, "encode": 1, "finish": 1, "store": 15}
     assert record_spans(admitted=2, encoded=3, finishing=4, finished=5)[0] == resumed, "steps of an earlier attempt"
-    assert record_spans(parent="", admitted=2)[0] == {}, "nobody traces it"
+    assert record_spans(parent="", admitted=2)[0] == {}, "without a parent there is no trace"

@@ -17,8 +17,9 @@ from deployments.images import Pixels
 from deployments.restorers import load_restorer
 
 RESTORER = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution", threads=1))
+TELEA = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
 EDGE: Final = 16
-"""Pixels along the rim that do not count: what was blurred into them lay outside the image."""
+"""Pixels along the rim that do not count, as pixels outside the image were blurred into them."""
 
 
 def shapes(seed: int) -> Pixels:
@@ -41,7 +42,7 @@ def blur(pixels: Pixels, sigma: float) -> NDArray[np.float32]:
 
 
 def simulate_upload(levels: NDArray[np.floating], noise: float = 1) -> Pixels:
-    """As JPEG of quality 95."""
+    """Returns the image as a client's JPEG of quality 95."""
     noisy = levels + np.random.default_rng(0).normal(0, noise, levels.shape)
     encoded = cv2.imencode(".jpeg", np.clip(noisy, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 95])[1]
     return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_COLOR), np.uint8)
@@ -53,8 +54,8 @@ def psnr(a: Pixels, b: Pixels) -> float:
     return 10 * math.log10(255**2 / max(error, 1e-6))
 
 
-@pytest.mark.parametrize("sigma", [1, 1.5, 2, 3])
-def test_blurred_images_come_closer_to_their_originals(sigma: float) -> None:
+@pytest.mark.parametrize("sigma", [1, 3])
+def test_blurred_images_get_sharper(sigma: float) -> None:
     gains = []
     for sharp in (shapes(0), shapes(1), leaves(0), leaves(1)):
         before = simulate_upload(blur(sharp, sigma))
@@ -64,13 +65,12 @@ def test_blurred_images_come_closer_to_their_originals(sigma: float) -> None:
 
 
 @pytest.mark.parametrize("kind", [shapes, leaves])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_sharp_images_stay_as_they_are(kind: Callable[[int], Pixels], seed: int) -> None:
-    sharp = simulate_upload(kind(seed).astype(np.float32))
+def test_sharp_images_are_unchanged(kind: Callable[[int], Pixels]) -> None:
+    sharp = simulate_upload(kind(0).astype(np.float32))
     assert np.array_equal(RESTORER.restore(sharp, None), sharp)
 
 
-def test_edges_get_no_halo_and_noise_is_not_blown_up() -> None:
+def test_sharpening_makes_no_halo_and_keeps_noise_low() -> None:
     step = np.full((256, 256, 3), 70, np.uint8)
     step[:, 128:] = 180
     restored = RESTORER.restore(simulate_upload(blur(step, 2)), None).astype(int)
@@ -80,13 +80,13 @@ def test_edges_get_no_halo_and_noise_is_not_blown_up() -> None:
     assert RESTORER.restore(noisy, None)[16:-16, 20:100].std() < 1.2 * noisy[16:-16, 20:100].std()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 200), (40, 33), (257, 100)])
-def test_any_size(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (257, 100)])
+def test_restored_image_keeps_its_size(size: tuple[int, int]) -> None:
     random = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     assert RESTORER.restore(blur(random, 2).round().astype(np.uint8), None).shape == (*size, 3)
-
-
-TELEA = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
+    mask = np.zeros(size, np.uint8)
+    mask[0, -1] = 255
+    assert TELEA.restore(ground(*size), mask).shape == (*size, 3)
 
 
 def ground(height: int, width: int) -> Pixels:
@@ -96,7 +96,7 @@ def ground(height: int, width: int) -> Pixels:
 
 
 def draw_spots(height: int, width: int, radius: int) -> tuple[Pixels, Pixels, Pixels]:
-    """The ground with a red spot, its mask, and the ground."""
+    """Returns the ground with a red spot, its mask, and the ground."""
     plain = ground(height, width)
     mask = np.zeros((height, width), np.uint8)
     cv2.circle(mask, (width // 3, height // 2), radius + 3, 255, -1)
@@ -105,32 +105,19 @@ def draw_spots(height: int, width: int, radius: int) -> tuple[Pixels, Pixels, Pi
     return spot, mask, plain
 
 
-@pytest.mark.parametrize(("size", "radius"), [((200, 300), 5), ((200, 300), 40), ((1024, 1024), 200)])
-def test_a_spot_goes_and_the_ground_goes_on(size: tuple[int, int], radius: int) -> None:
+@pytest.mark.parametrize(("size", "radius"), [((200, 300), 5), ((1024, 1024), 200)])
+def test_only_the_masked_spot_is_replaced_by_its_ground(size: tuple[int, int], radius: int) -> None:
     image, mask, plain = draw_spots(*size, radius)
+    original = image.copy()
     output = TELEA.restore(image, mask)
+    assert np.array_equal(output[mask == 0], original[mask == 0])
+    assert np.array_equal(image, original)
     off = np.abs(output.astype(int) - plain)[mask > 0]
     assert off.mean() < 8
     assert np.percentile(off, 99) < 32
 
 
-@pytest.mark.parametrize("radius", [5, 200])
-def test_outside_the_mask_pixels_are_those_that_came(radius: int) -> None:
-    image, mask, _ = draw_spots(600, 800, radius)
-    original = image.copy()
-    output = TELEA.restore(image, mask)
-    assert np.array_equal(output[mask == 0], original[mask == 0])
-    assert np.array_equal(image, original)
-
-
-def test_nothing_to_do() -> None:
+def test_empty_or_full_mask_changes_nothing() -> None:
     image, mask, _ = draw_spots(60, 80, 9)
     for useless in (None, np.zeros_like(mask), np.full_like(mask, 255)):
         assert np.array_equal(TELEA.restore(image, useless), image)
-
-
-@pytest.mark.parametrize("size", [(1, 9), (3, 3), (16, 500)])
-def test_any_size_telea(size: tuple[int, int]) -> None:
-    mask = np.zeros(size, np.uint8)
-    mask[0, 1] = 255
-    assert TELEA.restore(ground(*size), mask).shape == (*size, 3)

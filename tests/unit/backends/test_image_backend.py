@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copy_bundle, cpu_config, poison
-from support.images import image_file
 from support.jobs import change_job, encode_jobs, make_job
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -36,14 +35,6 @@ JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 @pytest.fixture(scope="module")
 def family() -> Family:
     return native_loading.for_images(native_loading.load(cpu_config("bundled/flux3")).family)
-
-
-@pytest.fixture
-def store() -> ObjectStore:
-    store = ObjectStore("memory:///")
-    store.put_blocking("inputs/a", image_file(64, 64), "image/png")
-    store.put_blocking("inputs/text", b"hello", "image/png")
-    return store
 
 
 def test_job_stores_previews_and_image(family: Family, store: ObjectStore) -> None:
@@ -189,9 +180,6 @@ def test_broken_adapter_fails_only_its_job(family: Family, store: ObjectStore) -
     assert isinstance(good, State)
 
 
-WEIGHTS = "diffusion_pytorch_model.safetensors"
-
-
 def run_jobs(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
     """Runs jobs together. Returns the last event of each."""
     family = native_loading.for_images(native_loading.load(cpu_config(str(checkpoint))).family)
@@ -204,12 +192,10 @@ def run_jobs(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Even
     return [events[-1] for events in event_lists]
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "autoencoder"), [("flux", "flux1"), pytest.param("flux3", "flux2", marks=pytest.mark.slow)]
-)
-def test_broken_decoder_fails_the_load(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
-    folder = copy_bundle(checkpoint, tmp_path / "bundle")
-    poison(tmp_path / "bundle" / "autoencoders" / autoencoder / WEIGHTS, "decoder.conv_out.weight")
+def test_broken_decoder_fails_the_load(tmp_path: Path) -> None:
+    folder = copy_bundle("flux", tmp_path / "bundle")
+    weights = tmp_path / "bundle" / "autoencoders" / "flux1" / "diffusion_pytorch_model.safetensors"
+    poison(weights, "decoder.conv_out.weight")
     with pytest.raises(CheckpointError, match="it can make no image here"):
         native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu"))
 
@@ -224,10 +210,3 @@ def test_word_that_gives_nan_fails_only_its_job(tmp_path: Path) -> None:
     assert isinstance(blue, Done)
     assert red == NOTHING_USABLE
     assert {path.parent.parent.name for path in objects.rglob("image.png")} == {"blue"}
-
-
-def test_checkpoint_with_nan_steps_fails_the_load(tmp_path: Path) -> None:
-    folder = copy_bundle("flux3", tmp_path)
-    poison(folder / "transformer" / WEIGHTS, "proj_out.weight")
-    with pytest.raises(CheckpointError, match="not finite"):
-        native_loading.load(ModelConfig(checkpoint=str(folder), device="cpu"))

@@ -15,7 +15,7 @@ def random_batch(rng: random.Random) -> tuple[int, int]:
     return sum(tokens), sum(each * each for each in tokens)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_outliers_hardly_change_predictions(seed: int) -> None:
     rng, model = random.Random(seed), CostModel()
     for _ in range(600):

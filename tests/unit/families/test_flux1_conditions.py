@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+import torch
 from flux1_stock import stock_run
 from flux_drawing import load_options, png, run_steps, stock_pipeline
 from PIL import Image
@@ -79,21 +79,6 @@ def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
     assert (off > 0).mean() < 1e-3
 
 
-def assert_batch_equals_single_images(family: Flux1, requests: Sequence[PreparedRequest]) -> None:
-    alone = [draw(family, request) for request in requests]
-    states = [state for state in family.encode(requests) if isinstance(state, State)]
-    run_steps(family, *states)
-    for before, state in zip(alone, states, strict=True):
-        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
-    for index, image in enumerate(alone[1:]):
-        assert not np.array_equal(alone[index], image)
-
-
-def make_four_jobs() -> list[GenerationJob]:
-    guidances = (1.5, 30.0, 3.0, 60.0)
-    return [change_job(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"image {k}") for k, g in enumerate(guidances)]
-
-
 def mask_request(job: GenerationJob, image: Image.Image, mask: Image.Image) -> PreparedRequest:
     return PreparedRequest(job, (png(image),), mask=png(mask))
 
@@ -105,10 +90,6 @@ class TestKontext:
         job = change_job(JOB, width=96)
         expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64)
         assert_as_stock(draw(kontext, PreparedRequest(job, (png(reference),))), expected)
-
-    def test_batch_keeps_each_jobs_reference(self, kontext: Flux1) -> None:
-        requests = [PreparedRequest(job, (png(random_image(k)),)) for k, job in enumerate(make_four_jobs())]
-        assert_batch_equals_single_images(kontext, requests)
 
     def test_references_differ_by_the_first_position_id(self, kontext: Flux1) -> None:
         first, second = png(random_image(1)), png(random_image(2, 96, 48))
@@ -144,13 +125,6 @@ class TestFill:
         painted = stock_run(stock("fill"), job, image=image, mask_image=mask)
         expected = Backdrop(np.asarray(image), np.asarray(mask) > 0).under(painted)
         assert_as_stock(draw(fill, mask_request(job, image, mask)), expected)
-
-    def test_batch_keeps_each_jobs_image_and_mask(self, fill: Flux1) -> None:
-        requests = [
-            mask_request(job, random_image(k), box_mask(rows=slice(8 * k, 8 * k + 20)))
-            for k, job in enumerate(make_four_jobs())
-        ]
-        assert_batch_equals_single_images(fill, requests)
 
     @pytest.mark.parametrize("side", [None, 48])
     def test_unmasked_pixels_are_unchanged(self, side: int | None) -> None:
@@ -199,13 +173,15 @@ class TestCanny:
         job = change_job(JOB, canny=(50, 200))
         assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
-    def test_batch_keeps_each_jobs_control(self, canny: Flux1) -> None:
-        thresholds = ((50, 200), None, (10, 20), (100, 100))
+    def test_batch_keeps_each_jobs_thresholds(self, canny: Flux1) -> None:
         requests = [
-            PreparedRequest(change_job(job, canny=canny_), control=png(random_image(k)))
-            for k, (job, canny_) in enumerate(zip(make_four_jobs(), thresholds, strict=True))
+            PreparedRequest(change_job(JOB, canny=thresholds), control=png(random_image(1)))
+            for thresholds in ((50, 200), None, (10, 20))
         ]
-        assert_batch_equals_single_images(canny, requests)
+        controls = [state.per["channels"] for state in canny.encode(requests) if isinstance(state, State)]
+        for request, control in zip(requests, controls, strict=True):
+            assert torch.allclose(encode(canny, request).per["channels"], control, atol=1e-5)
+        assert not torch.equal(controls[0], controls[2])
 
     def test_missing_control_has_no_edges(self, canny: Flux1) -> None:
         black = png(Image.new("RGB", (64, 64)))

@@ -53,14 +53,10 @@ def family() -> Flux2:
     return Flux2.load(FOLDER, load_options())
 
 
-@pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
-def test_single_image_equals_stock(stock: Any, family: Flux2, width: int, height: int, steps: int) -> None:
-    assert_same_as_stock(family, stock, make_job(width=width, height=height, steps=steps))
-
-
-def test_references_equal_stock(stock: Any, family: Flux2) -> None:
-    references = [random_image(1, 90, 70), random_image(2, 64, 100)]
-    assert_same_as_stock(family, stock, make_job(prompt="combine them", width=96, height=64), *references)
+def test_image_with_and_without_references_equals_stock(stock: Any, family: Flux2) -> None:
+    job, references = make_job(width=96, height=64, steps=3), [random_image(1, 90, 70), random_image(2, 64, 100)]
+    assert_same_as_stock(family, stock, job)
+    assert_same_as_stock(family, stock, job, *references)
 
 
 def test_trimmed_text_encoder_gives_the_same_output() -> None:
@@ -77,7 +73,7 @@ def test_large_reference_is_scaled_as_stock(stock: Any, family: Flux2) -> None:
     assert_same_as_stock(family, stock, make_job(steps=1), random_image(1, 1250, 900))
 
 
-@pytest.mark.parametrize("size", [(10, 200), (1, 1), (17, 15)])
+@pytest.mark.parametrize("size", [(10, 200), (1, 1)])
 def test_narrow_reference_is_padded_to_a_token(family: Flux2, size: tuple[int, int]) -> None:
     state = encode(family, make_job(), random_image(0, *size))
     assert state.per["references"].shape[1] == max(size[0] // 16, 1) * max(size[1] // 16, 1)
@@ -149,20 +145,20 @@ def stock_dev(dev_folder: Path) -> Any:
 
 
 def test_guided_image_equals_stock(stock_dev: Any, dev: Flux2) -> None:
-    job, reference = make_job(steps=3, guidance=1.5), random_image(1, 64, 80)
+    job, reference = make_job(steps=2, guidance=1.5), random_image(1, 64, 80)
     assert_same_as_stock(dev, stock_dev, job, reference, guidance_scale=1.5)
-    assert_same_as_stock(dev, stock_dev, make_job(steps=2, guidance=None))
+    assert_same_as_stock(dev, stock_dev, make_job(steps=1, guidance=None))
 
 
 def test_batch_keeps_each_jobs_guidance(dev: Flux2) -> None:
-    jobs = [make_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
+    jobs = [make_job(steps=2, guidance=strength) for strength in (1.0, 3.0, 10.0)]
     alone = [draw(dev, encode(dev, job)) for job in jobs]
     assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
     assert_near(draw_together(dev, *map(request, jobs)), alone)
 
 
 SIZES = [(64, 64), (90, 70)]
-JOB = make_job(prompt="combine them", width=96, height=64, steps=4)
+JOB = make_job(prompt="combine them", width=96, height=64, steps=3)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +189,7 @@ def test_batch_does_not_change_an_edit(kv: Flux2KV) -> None:
     def states() -> list[State]:
         edit_states = [
             encode(kv, change_job(JOB, id="a", seed=1), random_image(1, 64, 64)),
-            encode(kv, change_job(JOB, id="b", seed=2, steps=6)),
+            encode(kv, change_job(JOB, id="b", seed=2, steps=4)),
             encode(kv, change_job(JOB, id="c", seed=1), random_image(1, 64, 64)),
         ]
         weights = read_weights(adapter_file(random_matrices(kv.transformer)), {"transformer": kv.transformer})

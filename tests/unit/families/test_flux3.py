@@ -20,7 +20,8 @@ from deployments.images import Pixels
 FOLDER = BUNDLED / "flux3"
 
 
-def stock_pipeline() -> Any:
+@pytest.fixture(scope="module")
+def stock() -> Any:
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline = blocks.init_pipeline(str(FOLDER))
@@ -32,11 +33,6 @@ def stock_pipeline() -> Any:
         if hasattr(block, "set_progress_bar_config"):
             block.set_progress_bar_config(disable=True)
     return pipeline
-
-
-@pytest.fixture(scope="module")
-def stock() -> Any:
-    return stock_pipeline()
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +62,9 @@ def assert_same_as_stock(
     assert np.array_equal(pixels, image)
 
 
-@pytest.mark.parametrize(("width", "height", "steps"), [(96, 64, 5), (64, 128, 16)])
-def test_single_image_equals_stock(stock: Any, family: Flux3, width: int, height: int, steps: int) -> None:
-    job = make_job(width=width, height=height, steps=steps)
-    assert_same_as_stock(family, stock, job, width=width, height=height)
-
-
-def test_references_of_different_sizes_equal_stock(stock: Any, family: Flux3) -> None:
-    references = [random_image(1, 80, 64), random_image(2, 64, 100)]
-    job = make_job(prompt="combine", width=96, height=64)
+def test_image_with_and_without_references_equals_stock(stock: Any, family: Flux3) -> None:
+    job, references = make_job(width=96, height=64, steps=3), [random_image(1, 80, 64), random_image(2, 64, 100)]
+    assert_same_as_stock(family, stock, job, width=96, height=64)
     assert_same_as_stock(family, stock, job, *references, image=references, width=96, height=64)
 
 
@@ -85,16 +75,16 @@ def test_render_side_keeps_a_references_ratio() -> None:
     assert state.per["references"].shape[1] == 2 * 6
 
 
-def test_prompt_reaches_the_text_encoder_unchanged() -> None:
-    pipeline = stock_pipeline()
-    family = Flux3(pipeline, load_options())
-    input_ids: list[torch.Tensor] = []
-    pipeline.text_encoder.register_forward_pre_hook(
+def test_prompt_reaches_the_text_encoder_unchanged(stock: Any, family: Flux3) -> None:
+    encoder: Any = family._encoder
+    input_ids = list[torch.Tensor]()
+    hook = encoder._text_encoder.register_forward_pre_hook(
         lambda _, args, inputs: input_ids.append(inputs["input_ids"]), with_kwargs=True
     )
     prompt = 'A poster, “Grüße”,\n  two  spaces.\n[{"id": "sun", "bbox": [0, 12, 400, 1000], "desc": "a ☀ & <b>"}]'
     family.encode([request(make_job(prompt=prompt))])
-    assert prompt in pipeline.tokenizer.decode(input_ids[0][0])
+    hook.remove()
+    assert prompt in stock.tokenizer.decode(input_ids[0][0])
 
 
 def test_prompts_encoded_together_are_unchanged(family: Flux3) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from diffusers.models.autoencoders.autoencoder_kl_ltx2 import AutoencoderKLLTX2V
 from diffusers.models.autoencoders.autoencoder_kl_ltx2_audio import AutoencoderKLLTX2Audio
 from diffusers.models.transformers.transformer_ltx2 import LTX2VideoTransformer3DModel
 from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -78,8 +79,7 @@ def test_video_tokens_and_latents_convert_both_ways(videos: VideoLatents) -> Non
     assert torch.equal(videos.latents(shape, behind), videos.latents(shape, tokens))
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
-@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 40), (9, 33)])
+@pytest.mark.parametrize(("lead", "frames", "chunk"), [(0, 1, 8), (0, 40, 1), (9, 33, 1), (9, 33, 3)])
 def test_chunked_decoding_gives_the_same_frames(
     videos: VideoLatents, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
 ) -> None:
@@ -96,7 +96,6 @@ def test_chunked_decoding_gives_the_same_frames(
     assert np.array_equal(np.concatenate(parts), whole[lead : lead + frames])
 
 
-@settings(max_examples=200)
 @given(lead=st.integers(-1, 3), frames=st.integers(1, 500), width=st.integers(64, 2500), height=st.integers(64, 2500))
 def test_chunk_size_is_bounded(videos: VideoLatents, lead: int, frames: int, width: int, height: int) -> None:
     shape = make_shape(videos, 1 + lead * videos.time if lead >= 0 else 0, frames, width, height)
@@ -116,7 +115,7 @@ def test_frames_are_cropped_from_the_middle(videos: VideoLatents) -> None:
     assert np.array_equal(videos.first_frame(cut, tokens), crop[0])
 
 
-@pytest.mark.parametrize("lead", [0, 1, 9])
+@pytest.mark.parametrize("lead", [0, 9])
 def test_first_frame_is_the_first_new_one(videos: VideoLatents, lead: int) -> None:
     shape = make_shape(videos, lead, 16)
     tokens = condition_tokens(videos, make_shape(videos, 0, shape.decoded_frames), waves(shape.decoded_frames))
@@ -159,7 +158,7 @@ def test_later_keyframe_is_appended_with_its_time(videos: VideoLatents, lead: in
     assert torch.equal(stream.x[:, -area:], alone.x)
 
 
-@pytest.mark.parametrize("size", [(192, 64), (96, 200), (40, 30)])
+@pytest.mark.parametrize("size", [(192, 64), (40, 30)])
 def test_images_of_any_size_cover_the_canvas(videos: VideoLatents, size: tuple[int, int]) -> None:
     """Images are centred and not distorted."""
     width, height = size
@@ -224,6 +223,7 @@ def spectrogram(lead: Audio, ears: int = 1) -> Tensor:
     return audio.latents(stream.clean_latents[:, : shape.audio_lead])[0]
 
 
+@cache
 def load_bundled() -> AudioLatents:
     folder = str(BUNDLED / "ltx2")
     vae = AutoencoderKLLTX2Audio.from_pretrained(folder, subfolder="audio_vae", torch_dtype=torch.float32)
@@ -234,6 +234,7 @@ def load_bundled() -> AudioLatents:
     return AudioLatents(vae, vocoder, transformer, CPU)
 
 
+@cache
 def load_stereo() -> AudioLatents:
     """Returns a tiny audio autoencoder like those of large models, with random weights."""
     torch.manual_seed(0)
@@ -244,7 +245,7 @@ def load_stereo() -> AudioLatents:
     return AudioLatents(vae, vocoder, fake_transformer(2 * BINS // 4), CPU)
 
 
-@pytest.fixture(scope="module", params=[load_bundled, load_stereo])
+@pytest.fixture(params=[load_bundled, load_stereo], ids=["bundled", "stereo"])
 def audio(request: pytest.FixtureRequest) -> AudioLatents:
     return request.param()
 
@@ -352,7 +353,7 @@ def test_audio_tokens_and_latents_convert_both_ways(audio: AudioLatents) -> None
     assert torch.allclose(audio.latents(tokens), latents, atol=1e-5)
 
 
-@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 31), (9, 7)])
+@pytest.mark.parametrize(("lead", "frames"), [(0, 31), (9, 7)])
 def test_audio_is_as_long_as_the_new_frames(audio: AudioLatents, lead: int, frames: int) -> None:
     shape = make_audio_shape(audio, lead, frames)
     decoded_audio = audio.decode(shape, torch.randn(audio.stream(shape, None).x.shape))
@@ -363,8 +364,9 @@ def test_audio_is_as_long_as_the_new_frames(audio: AudioLatents, lead: int, fram
 def test_vocoder_runs_without_tf32() -> None:
     audio, allowed = load_stereo(), [torch.backends.cudnn.allow_tf32]
     shape = make_audio_shape(audio, 0, 9)
-    audio._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    hook = audio._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
     audio.decode(shape, audio.stream(shape, None).x)
+    hook.remove()
     assert [*allowed, torch.backends.cudnn.allow_tf32] == [True, False, True]
 
 

@@ -20,7 +20,7 @@ from deployments.lora.segments import AppliedAdapter
 from deployments.lora.weights import read_weights
 
 REFERENCED = {"flux3", "flux2klein", "kontext"}
-SHAPES = ((64, 64, 4), (128, 64, 5), (96, 96, 8), (48, 176, 3), (64, 64, 6))
+SHAPES = ((64, 64, 2), (128, 64, 3), (96, 96, 5), (48, 176, 1), (64, 64, 3))
 PROMPTS = ("a red circle", "a blue star on green " * 30, "x", "two yellow squares", "a red circle")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flux_drawing import run_steps
 from support.bundle import cpu_config
-from support.jobs import make_job
+from support.jobs import change_job, make_job
 
 from deployments import native_loading
 from deployments.backend import TextEncoderUnavailable
@@ -22,8 +22,6 @@ from deployments.families.state import State
 from deployments.images import Pixels
 
 pytestmark = pytest.mark.slow
-
-NAMES = ["flux", "flux2klein", "flux3"]
 
 
 class SharedEncoder:
@@ -51,7 +49,7 @@ class DeadEncoder:
 
 
 def family(name: str, text_encoder: Any = None, **options: Any) -> Family:
-    loaded = native_loading.load(cpu_config(f"bundled/{name}", render_side=64, **options), text_encoder)
+    loaded = native_loading.load(cpu_config(f"bundled/{name}", **options), text_encoder)
     return native_loading.for_images(loaded.family)
 
 
@@ -62,31 +60,20 @@ def draw(family: Family, job: GenerationJob) -> Pixels:
     return family.finish(state)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_image_with_shared_encoder_is_identical(name: str) -> None:
-    job = make_job(prompt="a red star on a white background", width=64, height=64, steps=2, seed=3)
-    encoder = SharedEncoder(f"bundled/{name}")
-    shared = family(name, text_encoder=encoder)
-    assert np.array_equal(draw(shared, job), draw(family(name), job))
-    before = list(encoder.prompts)
-    draw(shared, job)
-    assert encoder.prompts == before, "the prompt is cached"
-
-
-@pytest.mark.parametrize("name", ["flux", "flux2klein"])
-def test_empty_prompt_is_encoded_once(name: str) -> None:
-    job, encoder = make_job(prompt="a red star", width=64, height=64, steps=2), SharedEncoder(f"bundled/{name}")
-    shared = family(name, text_encoder=encoder, cfg=CfgConfig(scale=2.0))
-    own = family(name, cfg=CfgConfig(scale=2.0))
-    assert np.array_equal(draw(shared, job), draw(own, job))
-    draw(shared, make_job("other", prompt="a blue star", steps=1))
-    assert encoder.prompts.count("") == 1
-
-
-def test_own_text_encoder_is_not_loaded() -> None:
-    shared = native_loading.load(cpu_config("bundled/flux"), text_encoder=SharedEncoder("bundled/flux"))
-    assert getattr(shared.family, "_encoder") is None  # noqa: B009  # of one family
-    assert shared.setup["text_encoder"] == "shared"
+@pytest.mark.parametrize(
+    ("name", "cfg"), [("flux", CfgConfig(scale=2.0)), ("flux2klein", CfgConfig(scale=2.0)), ("flux3", None)]
+)
+def test_image_with_shared_encoder_is_identical(name: str, cfg: CfgConfig | None) -> None:
+    job, encoder = make_job(prompt="a red star on white", steps=2, seed=3), SharedEncoder(f"bundled/{name}")
+    loaded = native_loading.load(cpu_config(f"bundled/{name}", cfg=cfg), encoder)
+    assert loaded.setup["text_encoder"] == "shared"
+    shared, own = native_loading.for_images(loaded.family), family(name, cfg=cfg)
+    assert getattr(shared, "_encoder") is None  # noqa: B009 - of one family
+    encoder.prompts.clear()
+    for prompt in (job.request.prompt, "a blue star", job.request.prompt):
+        again = change_job(job, prompt=prompt)
+        assert np.array_equal(draw(shared, again), draw(own, again))
+    assert len(encoder.prompts) == len(set(encoder.prompts)), "each prompt is encoded once"
 
 
 def test_encoder_with_other_weights_is_rejected() -> None:

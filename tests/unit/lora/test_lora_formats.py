@@ -1,8 +1,9 @@
-"""Every way to name a LoRA's matrices gives the same layers, on every base; what does not apply in whole is refused."""
+"""Every naming convention of LoRA matrices gives the same layers, on every base."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ LAYERS = {
         "adaln_single.linear": ["time_embed.linear"],
     },
 }
-"""Layers as the makers of a checkpoint name them, and those of the base that they are, by checkpoint."""
+"""The layers of the base by the names that a checkpoint's makers give them, by checkpoint."""
+outline = cache(outline_of)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 
@@ -143,7 +145,7 @@ DIFFUSERS_CONVENTIONS = {
 
 
 def draw_pairs(name: str, network: nn.Module) -> Iterator[tuple[str, list[str], Pair]]:
-    """Yields each of the makers' layers: its name, the base's layers, and matrices for all of them together."""
+    """Yields the makers' layers: the name, the base's layers, and matrices for all of them together."""
     draw = torch.Generator().manual_seed(0)
     for source, layers in LAYERS[name].items():
         linears = [network.get_submodule(layer) for layer in layers]
@@ -163,7 +165,7 @@ def effects(weights: AdapterWeights) -> dict[str, Tensor]:
 @pytest.mark.parametrize("convention", [*MAKERS_CONVENTIONS, *DIFFUSERS_CONVENTIONS])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_convention_gives_the_same_layers(name: str, convention: str, folder: Path) -> None:
-    networks = outline_of(name, folder)
+    networks = outline(name, folder)
     network = next(iter(networks.values()))
     tensors: dict[str, Tensor] = {}
     expected: dict[str, Tensor] = {}
@@ -213,12 +215,12 @@ STOCK = {
     "Chroma by kohya": ("chroma", "kohya, musubi-tuner, with alpha", "double"),
     "SDXL by kohya": ("sdxl", "", None),
 }
-"""Files that stock diffusers takes in whole: their base, their naming, and what marks the layers they have."""
+"""Files that stock diffusers accepts: the base, the convention, and a part of the adapted layers' names."""
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("case", STOCK)
-def test_layers_answer_as_those_of_stock_diffusers(case: str, folder: Path) -> None:
+def test_adapted_layers_equal_stock_diffusers(case: str, folder: Path) -> None:
     name, convention, mark = STOCK[case]
     outlines = outline_of(name, folder, encoders=True)
     tensors: dict[str, Tensor] = {}

@@ -1,8 +1,9 @@
-"""Kinds of adapters beside plain LoRA, the networks that they reach, and what is refused by name."""
+"""Kinds of adapters beside plain LoRA, the networks that they change, and unsupported kinds."""
 
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from deployments.lora.weights import read_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 
+outline = cache(outline_of)
 Q = "diffusion_model.layers.0.attention.to_q"
 QKV = "diffusion_model.layers.0.attention.qkv"
 
@@ -43,7 +45,7 @@ def lokr(layer: str, rows: int, *, low: bool = False) -> tuple[dict[str, Tensor]
 
 @pytest.mark.parametrize("layer", [Q, QKV])
 @pytest.mark.parametrize("kind", ["loha", "lokr", "lokr, low rank", "diff"])
-def test_other_kinds_add_the_weight_that_they_stand_for(layer: str, kind: str, folder: Path) -> None:
+def test_other_kinds_add_their_weight(layer: str, kind: str, folder: Path) -> None:
     rows = 96 if layer == QKV else 32
     file, weight = {
         "loha": lambda: loha(layer, rows),
@@ -51,17 +53,17 @@ def test_other_kinds_add_the_weight_that_they_stand_for(layer: str, kind: str, f
         "lokr, low rank": lambda: lokr(layer, rows, low=True),
         "diff": lambda: ({f"{layer}.diff": (weight := torch.randn(rows, 32))}, weight),
     }[kind]()
-    networks, x = outline_of("z-image", folder), torch.randn(5, 32)
+    networks, x = outline("z-image", folder), torch.randn(5, 32)
     layers = read_weights(adapter_file(file), networks).layers
     parts = [delta(nn.Linear(32, 32), x) * delta.scale for [delta] in layers.values()]
     assert len(layers) == rows // 32
     torch.testing.assert_close(torch.cat(parts, 1), x @ weight.T, rtol=1e-4, atol=1e-4)
 
 
-def test_a_lokr_of_a_convolution_is_its_kronecker_product(folder: Path) -> None:
+def test_lokr_of_a_convolution_is_a_kronecker_product(folder: Path) -> None:
     left, right, x = torch.randn(2, 4), torch.randn(4, 2, 3, 3), torch.randn(2, 8, 5, 5)
     layer = "lora_unet_down_blocks_0_resnets_0_conv1"
-    networks = outline_of("sdxl", folder)
+    networks = outline("sdxl", folder)
     [[delta]] = read_weights(
         adapter_file({f"{layer}.lokr_w1": left, f"{layer}.lokr_w2": right}), networks
     ).layers.values()
@@ -71,9 +73,9 @@ def test_a_lokr_of_a_convolution_is_its_kronecker_product(folder: Path) -> None:
 
 
 @torch.inference_mode()
-def test_differences_of_norms_and_biases_act_as_if_merged(folder: Path) -> None:
+def test_differences_of_norms_and_biases_equal_merged_weights(folder: Path) -> None:
     """Distillations of Wan by lightx2v have them."""
-    outline_of("wan-t2v", folder)
+    outline("wan-t2v", folder)
     network: Any = WanTransformer3DModel.from_pretrained(folder / "wan-t2v", subfolder="transformer")
     merged, weights = copy.deepcopy(network), dict[str, Tensor]()
     block = "diffusion_model.blocks.0"
@@ -110,7 +112,7 @@ def test_differences_of_norms_and_biases_act_as_if_merged(folder: Path) -> None:
         (("transformer", "transformer_2"), {"transformer", "transformer_2"}),
     ],
 )
-def test_a_file_changes_both_experts_unless_it_names_one(
+def test_adapter_changes_both_experts_unless_it_names_one(
     prefixes: tuple[str, ...], experts: set[str], folder: Path
 ) -> None:
     name = {"diffusion_model": "blocks.0.self_attn.q"}.get(prefixes[0], "blocks.0.attn1.to_q")
@@ -119,7 +121,7 @@ def test_a_file_changes_both_experts_unless_it_names_one(
         for number, prefix in enumerate(prefixes)
         for half, shape in (("A", (2, 32)), ("B", (32, 2)))
     }
-    layers = read_weights(adapter_file(tensors), outline_of("wan-t2v", folder)).layers
+    layers = read_weights(adapter_file(tensors), outline("wan-t2v", folder)).layers
     assert {layer.partition(".")[0] for layer in layers} == experts
     assert len({id(deltas) for deltas in layers.values()}) == len(prefixes)
 
@@ -160,29 +162,29 @@ WAN_Q = "diffusion_model.blocks.0.self_attn.q"
         ("sdxl", lora("lora_unet_down_blocks_0_resnets_0_conv1", 8, 8), "conv1 is"),
     ],
 )
-def test_what_does_not_apply_in_whole_is_refused_by_name(
+def test_partly_unusable_adapter_is_refused_by_name(
     name: str, tensors: dict[str, Tensor], message: str, folder: Path
 ) -> None:
     with pytest.raises(AdapterError, match=message):
-        read_weights(adapter_file(tensors), outline_of(name, folder))
+        read_weights(adapter_file(tensors), outline(name, folder))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16])
 def test_small_floats_and_pointwise_convolutions_become_matrices(dtype: torch.dtype, folder: Path) -> None:
     down, up = torch.ones(2, 32, 1, 1, dtype=dtype), torch.ones(32, 2, 1, 1, dtype=dtype)
     file = adapter_file({f"{Q}.lora_down.weight": down, f"{Q}.lora_up.weight": up})
-    [[delta]] = read_weights(file, outline_of("z-image", folder)).layers.values()
+    [[delta]] = read_weights(file, outline("z-image", folder)).layers.values()
     assert {(tuple(each.shape), each.dtype) for each in delta.tensors} == {
         ((2, 32), torch.bfloat16),
         ((32, 2), torch.bfloat16),
     }
 
 
-def test_the_halves_of_the_last_modulation_are_swapped() -> None:
+def test_halves_of_the_last_modulation_are_swapped() -> None:
     """Flux' makers have shift before scale."""
     layer, up = "lora_unet_final_layer_adaLN_modulation_1", torch.randn(256, 2)
     file = adapter_file(lora(layer, 256, 128) | {f"{layer}.lora_up.weight": up})
-    [[delta]] = read_weights(file, outline_of("bundled/flux", Path())).layers.values()
+    [[delta]] = read_weights(file, outline("bundled/flux", Path())).layers.values()
     assert isinstance(delta, LowRank)
     assert torch.equal(delta.up, torch.cat([up[128:], up[:128]]))
 

@@ -1,4 +1,4 @@
-"""Files of LoRAs as they are read, and as they are refused."""
+"""Reading, checking and caching of LoRA files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from deployments.lora.weights import AdapterCache, AdapterError, read_weights
         ({"lora_alpha": 4, "rank_pattern": {"x": 2}, "alpha_pattern": {"attn.to_q": 6}}, 3.0),
     ],
 )
-def test_the_scale_of_a_layer_is_pefts(transformer: nn.Module, config: dict[str, object], scale: float) -> None:
+def test_layer_scale_equals_peft(transformer: nn.Module, config: dict[str, object], scale: float) -> None:
     """Covers rsLoRA, and patterns that name the end of a layer's name."""
     metadata = {"lora_adapter_metadata": json.dumps({f"transformer.{k}": v for k, v in config.items()})}
     weights = read_weights(adapter_file(random_matrices(transformer), metadata), {"transformer": transformer})
     assert [layer.scale for [layer] in weights.layers.values()] == pytest.approx([scale] * 3)
 
 
-def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each copy waits for the step in progress."""
     copies = list[torch.Tensor]()
     to = Tensor.to
@@ -65,12 +65,12 @@ def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monk
         (adapter_file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "half of none is missing"),
     ],
 )
-def test_what_is_no_adapter_of_the_base_is_refused(transformer: nn.Module, data: bytes, reason: str) -> None:
+def test_file_without_the_bases_matrices_is_refused(transformer: nn.Module, data: bytes, reason: str) -> None:
     with pytest.raises(AdapterError, match=reason):
         read_weights(data, {"transformer": transformer})
 
 
-def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
+def test_missing_half_and_wrong_shape_are_named(transformer: nn.Module) -> None:
     good = random_matrices(transformer)
     first = adapted_layers(transformer)[0]
     half = {name: tensor for name, tensor in good.items() if name != f"transformer.{first}.lora_B.weight"}
@@ -96,7 +96,7 @@ def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
         ({".lora_A.weight": torch.ones(2**12, 128), ".lora_B.weight": torch.ones(128, 2**12)}, None),
     ],
 )
-def test_damaged_files_are_refused_and_nothing_worse(
+def test_damaged_file_is_an_adapter_error(
     transformer: nn.Module, change: dict[str, Tensor], metadata: dict[str, str] | None
 ) -> None:
     first = f"transformer.{adapted_layers(transformer)[0]}"
@@ -109,7 +109,7 @@ NAME = "transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"
 
 
 def encode_header(entries: dict[str, Any], data: bytes = b"") -> bytes:
-    """A file whose header says so of its tensors."""
+    """Returns a file with these entries in its header."""
     header = json.dumps(entries).encode()
     return struct.pack("<Q", len(header)) + header + data
 
@@ -138,13 +138,13 @@ def tensor_entry(shape: list[int], start: int, end: int) -> dict[str, Any]:
         *("vast-but-empty", "negative", "many-dimensions", "long-name"),
     ],
 )
-def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:
+def test_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:
     with pytest.raises(AdapterError) as refused:
         read_weights(data, {"transformer": transformer})
     assert len(str(refused.value)) < 300
 
 
-def test_an_adapter_is_described_or_refused_with_a_reason(transformer: nn.Module, tmp_path: Path) -> None:
+def test_check_describes_or_refuses_an_adapter(transformer: nn.Module, tmp_path: Path) -> None:
     path = tmp_path / "adapter.safetensors"
     path.write_bytes(adapter_file(random_matrices(transformer, rank=4)))
     assert check("bundled/flux3", path) == {"rank": 4, "layers": 3}
@@ -154,7 +154,7 @@ def test_an_adapter_is_described_or_refused_with_a_reason(transformer: nn.Module
 
 
 @pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
-def test_text_encoders_may_be_tuned_where_a_stock_pipeline_serves(folder: Path, tmp_path: Path) -> None:
+def test_only_stock_pipelines_take_tuned_text_encoders(folder: Path, tmp_path: Path) -> None:
     outline_of("flux-schnell", folder)
     layer, path = "lora_te1_text_model_encoder_layers_0_mlp_fc1", tmp_path / "adapter.safetensors"
     halves = {"lora_down": torch.ones(2, 16), "lora_up": torch.ones(32, 2)}
@@ -168,7 +168,7 @@ def file(header: bytes, length: int | None = None) -> io.BytesIO:
 
 
 @pytest.mark.parametrize("length", [MAX_HEADER_BYTES + 1, 2**64 - 1])
-def test_a_long_header_is_not_read(length: int) -> None:
+def test_long_header_is_not_read(length: int) -> None:
     stream = file(b"{}", length)
     with pytest.raises(AdapterError, match="longer than 8 MiB"):
         read_header(stream)
@@ -176,7 +176,7 @@ def test_a_long_header_is_not_read(length: int) -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"5", b"{", b"\xff", b'{"a":' * 1_000_000, b"[" * 1_000_000])
-def test_what_is_no_header_is_refused(header: bytes) -> None:
+def test_invalid_header_is_refused(header: bytes) -> None:
     with pytest.raises(AdapterError, match="not a safetensors file"):
         read_header(file(header))
     for cut in (b"", b"\x01", struct.pack("<Q", 100) + b"{"):
@@ -184,7 +184,7 @@ def test_what_is_no_header_is_refused(header: bytes) -> None:
             read_header(io.BytesIO(cut))
 
 
-def test_tensors_are_counted() -> None:
+def test_number_of_tensors_is_limited() -> None:
     many = {f"t{n}": 0 for n in range(MAX_TENSORS)}
     assert len(read_header(file(json.dumps(many).encode()))) == MAX_TENSORS
     with pytest.raises(AdapterError, match="more than 20000 tensors"):
@@ -196,7 +196,7 @@ def fill(store: ObjectStore, transformer: nn.Module) -> ObjectStore:
     return store
 
 
-def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
+def test_adapter_is_cached_for_every_strength(transformer: nn.Module) -> None:
     cache = AdapterCache({"transformer": transformer}, fill(ObjectStore("memory:///"), transformer), limit=1_000_000)
     first = cache.get(Adapter("a", "adapters/a", 1.0))
     assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
@@ -205,7 +205,7 @@ def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> Non
         cache.get(Adapter("d", "adapters/d", 1.0))
 
 
-def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Module) -> None:
+def test_concurrent_jobs_load_an_adapter_once(transformer: nn.Module) -> None:
     loads, others_wait = list[str](), Event()
 
     class Slow(ObjectStore):
@@ -226,7 +226,7 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error")])
-def test_what_a_device_does_is_no_fault_of_the_file(
+def test_device_error_is_not_blamed_on_the_file(
     transformer: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(layers: object, networks: object) -> None:

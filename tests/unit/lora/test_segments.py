@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 import torch
-from diffusers.models.transformers.transformer_flux import FluxTransformer2DModel
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode
 
@@ -20,7 +18,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
 
 
-def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
+def make_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
     draw = torch.Generator().manual_seed(seed)
 
     def matrix(*shape: int) -> Tensor:
@@ -35,7 +33,7 @@ def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAda
 
 
 def merge(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
-    """The network with the matrices added into its weights."""
+    """Returns the network with the matrices added to its weights."""
     copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
     copy.load_state_dict(network.state_dict())
     for name, [layer] in applied.layers.items():
@@ -46,7 +44,7 @@ def merge(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
     return copy
 
 
-ONE, OTHER = an_adapter(1.0), an_adapter(2.0, seed=2)
+ONE, OTHER = make_adapter(1.0), make_adapter(2.0, seed=2)
 WEAKER = AppliedAdapter(ONE.layers, 0.3)
 
 
@@ -70,8 +68,34 @@ def test_each_image_gets_its_own_adapter_and_strength(
         torch.testing.assert_close(line_outputs[place : place + 1], own(lines[place : place + 1]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.fixture
+def compiled_blocks() -> Iterator[nn.Sequential]:
+    """Returns blocks to be compiled, more than torch.compile allows variants."""
+    torch.manual_seed(0)
+    yield nn.Sequential(*(Block() for _ in range(12)))
+    torch._dynamo.reset()
+
+
 @torch.inference_mode()
-def test_no_adapter_changes_nothing_at_all(network: nn.Sequential) -> None:
+def test_adapter_changes_compiled_blocks_only_meanwhile(compiled_blocks: nn.Sequential) -> None:
+    """Guards of compiled blocks don't look at hooks, and each hook would have a block compiled anew."""
+    tokens, layers = torch.randn(6, 6), AdaptedLayers({"transformer": compiled_blocks})
+    low_rank = LowRank(torch.ones(1, 6), torch.ones(6, 1))
+    adapter = AppliedAdapter({f"transformer.{at}.linear": (low_rank,) for at in range(12)}, 1.0)
+    with layers.applied_to_all(adapter):
+        expected = compiled_blocks(tokens)
+    for block in compiled_blocks:
+        block.compile(fullgraph=True, dynamic=True, backend="eager")
+    plain = compiled_blocks(tokens)
+    with layers.applied_to_all(adapter):
+        assert torch.allclose(compiled_blocks(tokens), expected)
+    assert not torch.allclose(plain, expected)
+    assert torch.equal(compiled_blocks(tokens), plain)
+    assert compiled_blocks(torch.randn(9, 6)).shape == (9, 6)
+
+
+@torch.inference_mode()
+def test_steps_without_an_adapter_are_exact(network: nn.Sequential) -> None:
     lines, layers = torch.randn(2, 6), AdaptedLayers({"transformer": network})
     plain = network(lines)
     with layers.apply([ONE, OTHER]):
@@ -81,7 +105,7 @@ def test_no_adapter_changes_nothing_at_all(network: nn.Sequential) -> None:
 
 
 @torch.inference_mode()
-def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Sequential) -> None:
+def test_images_beside_a_tuned_one_are_exact(network: nn.Sequential) -> None:
     sequence = PackedSequence([4, 4], torch.device("cpu"))
     tokens, layers = torch.randn(1, 8, 6), AdaptedLayers({"transformer": network})
     with layers.apply([ONE, None]), layers.over(sequence):
@@ -90,7 +114,7 @@ def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Se
 
 
 @torch.inference_mode()
-def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None:
+def test_adapter_is_removed_after_an_error(network: nn.Sequential) -> None:
     lines, layers = torch.randn(2, 6), AdaptedLayers({"transformer": network})
     plain = network(lines)
     with pytest.raises(RuntimeError, match="shapes"), layers.apply([ONE, None]):
@@ -99,7 +123,7 @@ def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None
 
 
 @torch.inference_mode()
-def test_layers_are_hooked_once_and_only_meanwhile(network: nn.Sequential) -> None:
+def test_layers_are_hooked_only_meanwhile(network: nn.Sequential) -> None:
     layers = AdaptedLayers({"transformer": network})
     for _ in range(5):
         with layers.apply([ONE, OTHER]):
@@ -117,24 +141,8 @@ class Block(nn.Module):
         return x + self.linear(x)
 
 
-@torch.inference_mode()
-def test_blocks_that_are_compiled_later_on_know_nothing_of_it() -> None:
-    """More of them than variants that torch.compile allows, each of which would be compiled anew for its hook."""
-    torch.manual_seed(0)
-    network = nn.Sequential(*(Block() for _ in range(12)))
-    for block in network:
-        block.compile(fullgraph=True, dynamic=True, backend="eager")
-    network(torch.randn(6, 6))  # as many lines as columns, which are taken for the same number
-    adapter = AppliedAdapter(
-        {f"transformer.{at}.linear": (LowRank(torch.ones(1, 6), torch.ones(6, 1)),) for at in range(12)}, 1.0
-    )
-    with AdaptedLayers({"transformer": network}).apply([adapter]):
-        network[0].linear(torch.randn(1, 6))  # type: ignore[operator]
-    assert network(torch.randn(9, 6)).shape == (9, 6)
-
-
-def test_matrices_come_to_the_device_of_a_layers_input() -> None:
-    """Networks rest elsewhere with offloading. Fake tensors refuse to be multiplied across devices."""
+def test_matrices_move_to_the_inputs_device() -> None:
+    """Offloaded networks rest on another device. Fake tensors can't be multiplied across devices."""
     with FakeTensorMode():
         network = nn.Sequential(nn.Linear(6, 8))
         far = LowRank(torch.empty(2, 6, device="cuda"), torch.empty(8, 2, device="cuda"))
@@ -142,40 +150,3 @@ def test_matrices_come_to_the_device_of_a_layers_input() -> None:
             assert network(torch.empty(3, 6)).device == torch.device("cpu")
         with pytest.raises(FakeTensorDeviceMismatchError):
             far(network[0], torch.empty(3, 6))
-
-
-@torch.inference_mode()
-def test_adapter_changes_what_was_compiled_before(flux: Any) -> None:
-    """Guards of compiled blocks don't look at hooks."""
-    draw = torch.Generator().manual_seed(0)
-    inputs = {
-        "hidden_states": torch.randn(1, 16, 4, generator=draw),
-        "encoder_hidden_states": torch.randn(1, 8, 32, generator=draw),
-        "pooled_projections": torch.randn(1, 32, generator=draw),
-        "timestep": torch.tensor([0.5]),
-        "img_ids": torch.zeros(16, 3),
-        "txt_ids": torch.zeros(8, 3),
-    }
-    layer = flux.transformer_blocks[0].attn.to_q
-    low_rank = LowRank(torch.randn(8, layer.in_features), torch.randn(layer.out_features, 8), scale=1.0)
-    adapter = AppliedAdapter({"transformer.transformer_blocks.0.attn.to_q": (low_rank,)}, 1.0)
-    layers = AdaptedLayers({"transformer": flux})
-    with layers.applied_to_all(adapter):
-        expected = flux(**inputs).sample
-    flux.compile_repeated_blocks(fullgraph=True, dynamic=True, backend="eager")
-    plain = flux(**inputs).sample
-    with layers.applied_to_all(adapter):
-        adapted = flux(**inputs).sample
-    assert torch.allclose(adapted, expected)
-    assert not torch.allclose(adapted, plain)
-    assert (flux(**inputs).sample == plain).all()
-
-
-@pytest.fixture
-def flux() -> Iterator[Any]:
-    torch.manual_seed(0)
-    heads: dict[str, Any] = {"attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": (4, 4, 8)}
-    widths: dict[str, Any] = {"joint_attention_dim": 32, "pooled_projection_dim": 32}
-    layers: dict[str, Any] = {"patch_size": 1, "in_channels": 4, "num_layers": 1, "num_single_layers": 1}
-    yield FluxTransformer2DModel(**layers, **heads, **widths).eval()
-    torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""The deployment of text encoders, and who asks it."""
+"""The deployment of text encoders, and its client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def encoder() -> AsyncIterator[TextEncoder]:
     torch.set_num_threads(before)
 
 
-async def test_prompts_of_any_number_are_read_each_for_itself(encoder: TextEncoder) -> None:
+async def test_prompts_in_a_batch_do_not_affect_each_other(encoder: TextEncoder) -> None:
     prompts = ["a red star", "two blue circles", "a red star"]
     read = await asyncio.gather(*map(encoder.encode, prompts))
     tensors = [from_bytes(data, torch.device("cpu"), torch.float32) for data in read]
@@ -41,13 +41,13 @@ async def test_prompts_of_any_number_are_read_each_for_itself(encoder: TextEncod
     await encoder.check_health()
 
 
-async def test_it_says_whose_weights_it_has(encoder: TextEncoder) -> None:
+async def test_fingerprint_identifies_the_weights(encoder: TextEncoder) -> None:
     other = await start_encoder(TextEncoderSpec("bundled/flux2klein", device="cpu", threads=1))
     assert await encoder.fingerprint() == await (await start_encoder()).fingerprint()
     assert await encoder.fingerprint() != await other.fingerprint()
 
 
-async def test_a_hung_batch_is_unhealthy(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_batch_is_unhealthy(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder._prompts, "busy_since", 0.0)
     with pytest.raises(RuntimeError, match="running"):
         await encoder.check_health()
@@ -66,7 +66,7 @@ class Method:
 
 
 class Handle:
-    """As much of a deployment's handle as there is to see."""
+    """A fake deployment handle."""
 
     def __init__(self, answer: Any) -> None:
         self.encode = self.fingerprint = Method(answer)
@@ -77,11 +77,11 @@ async def call(answer: Any) -> Any:
     return await asyncio.to_thread(remote, "a red star")
 
 
-async def test_a_thread_is_answered_while_the_loop_asks() -> None:
+async def test_remote_encoder_answers_a_thread() -> None:
     assert await call(b"read") == b"read"
 
 
-async def test_a_process_that_is_gone_or_silent_is_no_fault_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_or_silent_encoder_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TextEncoderUnavailable, match="ActorDiedError"):
         await call(ActorDiedError())
     monkeypatch.setattr(text_encoding, "_ENCODE_TIMEOUT_S", 0.01)
