@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,36 +34,30 @@ OTHERS = {
 
 
 def weights(*names: str) -> set[str]:
-    """The files of weights among those that are loaded."""
+    """Returns the loaded files with weights."""
     return set(choose_files([*CONFIGS, *OTHERS, *names], INDEX, WeightsChoice())) - CONFIGS
 
 
-def test_plain_safetensors_come_without_other_formats() -> None:
+def test_plain_safetensors_exclude_other_formats() -> None:
     plain = {f"{UNET}.safetensors", f"{TEXT}.safetensors"}
-    others = {
-        f"{UNET}.bin",
-        "text_encoder/pytorch_model.bin",
-        f"{UNET}.fp16.safetensors",
-        f"{UNET}.non_ema.safetensors",
-    }
-    assert weights(*plain, *others) == plain
+    others = {f"{UNET}{ending}" for ending in (".bin", ".fp16.safetensors", ".non_ema.safetensors")}
     assert set(choose_files([*CONFIGS, *plain, *others], INDEX, WeightsChoice())) == plain | CONFIGS
 
 
-def test_pickles_come_where_there_is_nothing_else() -> None:
+def test_pickles_are_loaded_only_without_safetensors() -> None:
     pickles = {f"{UNET}.bin", "text_encoder/pytorch_model.bin"}
     assert weights(*pickles) == pickles
     assert weights(*pickles, f"{UNET}.safetensors") == {f"{UNET}.safetensors", "text_encoder/pytorch_model.bin"}
 
 
-def test_shards_come_with_their_index() -> None:
+def test_shards_are_loaded_with_their_index() -> None:
     shards = {f"{UNET}-0000{i}-of-00002.safetensors" for i in (1, 2)} | {f"{UNET}.safetensors.index.json"}
     half = {f"{UNET}.fp16-0000{i}-of-00002.safetensors" for i in (1, 2)} | {f"{UNET}.safetensors.index.fp16.json"}
     assert weights(*shards, *half) == shards
     assert weights(*half) == half
 
 
-def test_weights_of_replaced_components_stay_behind() -> None:
+def test_replaced_components_need_no_weights() -> None:
     names = [*CONFIGS, f"{UNET}.safetensors", f"{TEXT}.safetensors"]
     assert set(choose_files(names, INDEX, WeightsChoice(replaced=("unet",)))) == CONFIGS | {f"{TEXT}.safetensors"}
 
@@ -81,7 +76,7 @@ def test_weights_of_replaced_components_stay_behind() -> None:
         ("ema", "", "auto", "ema"),
     ],
 )
-def test_the_variant_is_one_that_all_components_have(
+def test_variant_is_one_that_all_components_have(
     unet: str, text_encoder: str, precision: str, variant: str | None
 ) -> None:
     names = [f"{UNET}.{each}.safetensors".replace("..", ".") for each in unet.split(" ")]
@@ -95,12 +90,17 @@ def refusals(checkpoint: Path, **fields: Any) -> list[str]:
     return [] if result.verdict is Verdict.FINE else [result.message.removeprefix(f"model: {checkpoint}: ")]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdxl", tmp_path_factory.mktemp("built"))
+
+
 @pytest.fixture
-def sdxl(tmp_path: Path) -> Path:
-    return build("sdxl", tmp_path / "sdxl")
+def sdxl(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "sdxl"))
 
 
-def test_a_checkpoint_without_an_index_is_refused(sdxl: Path, tmp_path: Path) -> None:
+def test_checkpoint_without_an_index_is_refused(sdxl: Path, tmp_path: Path) -> None:
     assert refusals(sdxl) == []
     (sdxl / "model_index.json").write_text("[]")
     assert refusals(sdxl) == ["it has no readable model_index.json"]
@@ -124,7 +124,7 @@ def test_components_without_weights_are_refused(sdxl: Path) -> None:
     assert refusals(sdxl) == ["the folder of its tokenizer is missing"]
 
 
-def test_one_file_is_refused_unless_it_holds_safetensors(tmp_path: Path) -> None:
+def test_single_file_must_hold_safetensors(tmp_path: Path) -> None:
     file = tmp_path / "mine.safetensors"
     file.write_bytes(b"not at all")
     problem = "mine.safetensors is not in the format safetensors"
@@ -135,7 +135,7 @@ def test_one_file_is_refused_unless_it_holds_safetensors(tmp_path: Path) -> None
     assert refusals(pickle) == ["mine.ckpt is no .safetensors file"]
 
 
-def test_one_file_without_configuration_is_refused_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_file_without_configuration_is_refused_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.safetensors"
     file.write_bytes((2).to_bytes(8, "little") + b"{}")
     monkeypatch.setattr(weight_checks, "HF_HUB_OFFLINE", False)

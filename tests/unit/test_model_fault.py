@@ -20,12 +20,7 @@ SERVE_SAYS = (
 
 
 def deployment(message: str, state: str = "STARTING", target: int = 1) -> dict[str, Any]:
-    return {
-        "deployment_config": {},
-        "replicas": [{"state": state}],
-        "target_num_replicas": target,
-        "message": message,
-    }
+    return {"deployment_config": {}, "replicas": [{"state": state}], "target_num_replicas": target, "message": message}
 
 
 async def failure(error: Exception, monkeypatch: pytest.MonkeyPatch, checkpoint: str = "any") -> LoadFailed:

@@ -105,8 +105,7 @@ def make_mask(height: int, width: int) -> Pixels:
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"),
-    [(TensorProto.FLOAT, (7, 5)), (TensorProto.FLOAT, (129, 300)), (TensorProto.FLOAT16, (64, 64))],
+    ("kind", "size"), [(TensorProto.FLOAT, (7, 5)), (TensorProto.FLOAT, (129, 300)), (TensorProto.FLOAT16, (64, 64))]
 )
 def test_dynamic_graph_takes_any_size_and_precision(tmp_path: Path, kind: int, size: tuple[int, int]) -> None:
     pixels = image(*size)

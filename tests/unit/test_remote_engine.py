@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from PIL import Image
 from starlette.responses import JSONResponse, Response
+from support import inference_server
 from support.images import image_file
 from support.inference_server import InferenceServer, serving, video_file
 from support.jobs import change_job, make_job
@@ -28,11 +30,11 @@ from deployments.remote_engine import engine as remote_engine
 from deployments.remote_engine.engine import DeviceShare, RemoteEngine
 from deployments.video import reader
 
-MADE = "results/job/1"
+encode_video_once = cache(video_file)
 
 
 class Runner:
-    """A remote engine on servers of its own, and the object store."""
+    """A remote engine with its object store."""
 
     def __init__(self, engine: RemoteEngine, store: ObjectStore) -> None:
         self.engine, self.store = engine, store
@@ -59,6 +61,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 async def build(stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
     monkeypatch.setattr(remote_engine, "_POLL_S", 0.05)
+    monkeypatch.setattr(inference_server, "video_file", encode_video_once)
 
     async def build(*servers: InferenceServer, store: ObjectStore | None = None, **options: Any) -> Runner:
         for server in servers:
@@ -76,14 +79,14 @@ async def build(stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 def job(**changes: Any) -> GenerationJob:
-    return change_job(make_job("job"), width=64, height=48, steps=7, seed=5, output_prefix=MADE, **changes)
+    return change_job(make_job("job"), width=64, height=48, steps=7, seed=5, **changes)
 
 
 def video(**changes: Any) -> VideoParams:
     return VideoParams(frames=8, fps=8, **changes)
 
 
-async def test_an_image_is_made_by_the_fields_of_the_engine_and_stored(build: Callable[..., Any]) -> None:
+async def test_image_request_has_the_engines_fields(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni")
     runner = await build(server, model="Qwen/Qwen-Image", kwargs={"true_cfg_scale": 4})
     started, *_, done = await runner.run(job(guidance=3.5, negative_prompt="text", output_format="png"))
@@ -127,12 +130,13 @@ async def test_references_and_masks_are_uploaded(kind: str, mask: dict[str, type
     assert {name: type(fields[name]) for name in mask} == mask
 
 
-@pytest.mark.parametrize("kind", ["vllm-omni", "sglang", "gen-serve"])
-@pytest.mark.parametrize("has_image", [False, True])
-async def test_a_video_is_polled_stored_and_dropped_at_the_engine(
+@pytest.mark.parametrize(
+    ("kind", "has_image"), [("vllm-omni", False), ("sglang", False), ("sglang", True), ("gen-serve", True)]
+)
+async def test_video_is_polled_stored_and_deleted_at_the_engine(
     kind: str, has_image: bool, build: Callable[..., Any], tmp_path: Path
 ) -> None:
-    server = InferenceServer(kind, seconds=0.5)
+    server = InferenceServer(kind, seconds=0.3)
     runner = await build(server)
     await runner.store.put("first", image_file(64, 48), "image/png")
     references = ("first",) if has_image else ()
@@ -148,7 +152,10 @@ async def test_a_video_is_polled_stored_and_dropped_at_the_engine(
         assert any(isinstance(event, Progress) and 0 < event.fraction < 1 for event in events)
 
 
-async def test_progress_that_an_engine_does_not_tell_goes_by_experience(build: Callable[..., Any]) -> None:
+UNPROCESSABLE = Interrupted("the model could not process this request", blame=True)
+
+
+async def test_unreported_progress_is_estimated_from_earlier_jobs(build: Callable[..., Any]) -> None:
     server = InferenceServer("sglang", seconds=0.6)
     runner = await build(server)
     first = await runner.run(job())
@@ -171,20 +178,14 @@ async def test_progress_that_an_engine_does_not_tell_goes_by_experience(build: C
         ),
         (
             JSONResponse({"detail": "worker died"}, 500),
-            Interrupted("the model could not process this request", blame=True),
+            UNPROCESSABLE,
         ),
-        (
-            JSONResponse({"data": [{"b64_json": base64.b64encode(b"half").decode()}]}),
-            Interrupted("the model could not process this request", blame=True),
-        ),
-        (
-            Response('{"data": [{"b64', media_type="application/json"),
-            Interrupted("the model could not process this request", blame=True),
-        ),
-        (JSONResponse({"detail": "not here"}, 404), Interrupted("the inference server lost this request", blame=False)),
+        (JSONResponse({"data": [{"b64_json": base64.b64encode(b"half").decode()}]}), UNPROCESSABLE),
+        (Response('{"data": [{"b64', media_type="application/json"), UNPROCESSABLE),
+        (JSONResponse({"detail": "not here"}, 404), remote_engine.ENGINE_LOST),
     ],
 )
-async def test_failures_end_the_attempt_as_what_they_are(
+async def test_response_decides_how_the_attempt_ends(
     answer: Response, expected: Event, build: Callable[..., Any]
 ) -> None:
     server = InferenceServer("vllm-omni")
@@ -193,7 +194,7 @@ async def test_failures_end_the_attempt_as_what_they_are(
     assert await runner.last(job()) == expected
 
 
-async def test_a_busy_engine_is_asked_again(build: Callable[..., Any]) -> None:
+async def test_busy_engine_is_retried(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni")
     runner = await build(server)
     server.faults += [Response(status_code=429, headers={"Retry-After": "0"}), Response(status_code=503)]
@@ -201,28 +202,28 @@ async def test_a_busy_engine_is_asked_again(build: Callable[..., Any]) -> None:
     assert len(server.requests) == 3
 
 
-async def test_half_a_video_is_no_result(build: Callable[..., Any]) -> None:
+async def test_truncated_video_fails_the_attempt(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=0.5)
     runner = await build(server)
     work = asyncio.create_task(runner.last(job(video=video(), output_format="mp4")))
     await until(lambda: bool(server.videos))
     server.faults.append(Response(video_file(8, audio=True)[:900], media_type="video/mp4"))
-    assert await work == Interrupted("the model could not process this request", blame=True)
+    assert await work == UNPROCESSABLE
     assert server.videos == {}
 
 
-async def test_a_job_goes_to_the_server_with_the_fewest(build: Callable[..., Any]) -> None:
-    servers = [InferenceServer("sglang", seconds=0.5), InferenceServer("sglang", seconds=0.5)]
+async def test_job_goes_to_the_least_loaded_server(build: Callable[..., Any]) -> None:
+    servers = [InferenceServer("sglang", seconds=0.2), InferenceServer("sglang", seconds=0.2)]
     runner = await build(*servers)
     assert all(isinstance(last, Done) for last in await asyncio.gather(*(runner.last(job()) for _ in range(4))))
     assert [len(server.requests) for server in servers] == [2, 2]
 
 
-async def test_jobs_of_an_engine_that_hangs_are_interrupted_without_blame(build: Callable[..., Any]) -> None:
+async def test_jobs_of_a_hung_engine_are_interrupted_without_blame(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=30)
     runner = await build(server)
     work = asyncio.create_task(runner.last(job()))
-    await asyncio.sleep(0.2)
+    await until(lambda: bool(server.requests))
     server.healthy = False
     assert await work == remote_engine.ENGINE_LOST
     assert await runner.last(job()) == remote_engine.ENGINE_DOWN
@@ -230,7 +231,7 @@ async def test_jobs_of_an_engine_that_hangs_are_interrupted_without_blame(build:
     assert isinstance(await runner.last(job()), Done)
 
 
-async def test_a_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any]) -> None:
+async def test_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=30)
     runner = await build(server)
     events: list[Event] = []
@@ -240,12 +241,12 @@ async def test_a_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any
     await asyncio.sleep(0.2)
     runner.engine.cancel(image)
     runner.engine.cancel(clip)
-    await runner.store.delete(["checkpoints/job.safetensors"])  # as the dispatcher does where a task ended
+    await runner.store.delete(["checkpoints/job.safetensors"])  # as the dispatcher does when a task ends
     await until(lambda: "video-0" in server.aborted)
     assert [type(event) for event in events] == [Started, Started]
 
 
-async def test_another_attempt_goes_on_with_the_video_that_the_engine_has(build: Callable[..., Any]) -> None:
+async def test_next_attempt_resumes_the_engines_video(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=1.5)
     first = await build(server)
     second = await build(server, store=first.store)
@@ -260,7 +261,7 @@ async def test_another_attempt_goes_on_with_the_video_that_the_engine_has(build:
     assert server.aborted == []
 
 
-async def test_a_video_that_the_engine_forgot_is_begun_anew(build: Callable[..., Any]) -> None:
+async def test_forgotten_video_is_made_again(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=0.2)
     runner = await build(server)
     record = f'{{"url": "{server.url}", "id": "video-of-before", "attempt": 1}}'
@@ -268,18 +269,18 @@ async def test_a_video_that_the_engine_forgot_is_begun_anew(build: Callable[...,
     assert isinstance(await runner.last(job(video=video(), output_format="mp4")), Done)
 
 
-async def test_what_the_engine_has_no_field_for_is_refused(build: Callable[..., Any]) -> None:
+async def test_field_unknown_to_the_engine_is_rejected(build: Callable[..., Any]) -> None:
     runner = await build(InferenceServer("gen-serve"))
     last = await runner.last(job(negative_prompt="text", strength=0.5))
     assert last == Failed("this model takes no negative prompt and no strength")
 
 
-async def test_a_deadline_ends_a_job(build: Callable[..., Any]) -> None:
+async def test_deadline_ends_the_job(build: Callable[..., Any]) -> None:
     runner = await build(InferenceServer("vllm-omni", seconds=30))
     assert isinstance(await runner.last(job(remaining_s=0.3)), Failed)
 
 
-async def test_cancellation_beside_a_lost_server_is_a_cancellation(build: Callable[..., Any]) -> None:
+async def test_cancellation_wins_over_a_lost_server(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=30)
     runner = await build(server)
     events: list[Event] = []
@@ -294,7 +295,7 @@ async def test_cancellation_beside_a_lost_server_is_a_cancellation(build: Callab
     assert running.cancelled()
 
 
-def test_device_time_is_shared_while_jobs_run_together() -> None:
+def test_concurrent_jobs_share_device_time() -> None:
     clock = VirtualClock()
     share = DeviceShare(clock)
     first = share.start()
@@ -311,7 +312,7 @@ def test_device_time_is_shared_while_jobs_run_together() -> None:
     assert share.since(share.start()) == 0
 
 
-async def test_a_command_is_run_anew_when_it_dies_and_ends_with_its_owner(
+async def test_dead_command_is_restarted_and_ends_with_its_engine(
     stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
@@ -329,7 +330,7 @@ async def test_a_command_is_run_anew_when_it_dies_and_ends_with_its_owner(
     lost = engine._servers[0].lost
     server.kill()
     assert await work == remote_engine.ENGINE_LOST
-    # A job that comes before its end was noticed is lost as well, and queued again.
+    # A job that comes before the engine notices the end is lost as well, and queued again.
     await until(lost.is_set)
     assert isinstance(await runner.last(job()), Done)
     await asyncio.to_thread(engine.stop)
@@ -344,7 +345,7 @@ async def close(engine: RemoteEngine) -> None:
 
 
 def children(name: str) -> list[psutil.Process]:
-    """The engine's own: the supervisor has the same words in its command."""
+    """Returns the engine's processes, without the supervisor, which has the same words in its command."""
     return [
         each
         for each in psutil.Process().children(recursive=True)
@@ -369,6 +370,6 @@ async def until(condition: Callable[[], bool]) -> None:
         ({"url": "http://a", "fields": {"sead": "seed"}}, "fields: sead must be of"),
     ],
 )
-def test_settings_that_can_not_work_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EngineConfig(kind="vllm-omni", **settings)

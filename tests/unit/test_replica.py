@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import pytest
@@ -85,10 +85,10 @@ async def test_end_of_a_job_reports_the_counters(media: MediaModel, backend: Vir
     assert setup == backend.setup
 
 
+@dataclass
 class FakeCounters:
-    def __init__(self) -> None:
-        self.counts: Mapping[str, float] = {STEPS: 0.0}
-        self.setup: Mapping[str, str] = {"device": "cpu"}
+    counts: Mapping[str, float] = field(default_factory=lambda: {STEPS: 7.0})
+    setup: Mapping[str, str] = field(default_factory=lambda: {"device": "cpu"})
 
 
 @pytest.fixture
@@ -123,9 +123,7 @@ def test_report_counts_what_changed_since_the_last(
         assert report.setup == {"device": "cpu"}
 
 
-def test_seconds_with_several_jobs_count_once(engine: FakeCounters, clock: VirtualClock) -> None:
-    engine.counts = {STEPS: 7.0}
-    reporter = ReplicaReporter(engine, 3.5, clock)
+def test_seconds_with_several_jobs_count_once(reporter: ReplicaReporter, clock: VirtualClock) -> None:
     for _ in range(3):
         reporter.job_started()
         clock.now += 1.0
@@ -158,13 +156,11 @@ def store() -> ObjectStore:
     return ObjectStore("memory:///")
 
 
-async def test_step_costs_are_shared_by_model_and_setup(store: ObjectStore) -> None:
-    StepCostStore(store, "a/model", SETUP).write({"None": COST})
-    StepCostStore(store, "a/model", SETUP).write({"other": COST.times(2)})
-    assert StepCostStore(store, "a/model", dict(reversed(SETUP.items()))).read() == {
-        "None": COST,
-        "other": COST.times(2),
-    }
+def test_step_costs_are_shared_by_model_and_setup(store: ObjectStore) -> None:
+    first, second = {"None": COST}, {"other": COST.times(2)}
+    for costs in (first, second):
+        StepCostStore(store, "a/model", SETUP).write(costs)
+    assert StepCostStore(store, "a/model", dict(reversed(SETUP.items()))).read() == first | second
     assert StepCostStore(store, "another/model", SETUP).read() == {}
     assert StepCostStore(store, "a/model", {**SETUP, "dtype": "float32"}).read() == {}
 
@@ -245,7 +241,7 @@ class RecordingTracer:
 def record_spans(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], RecordingTracer]:
     """Returns the seconds of each span of a job that was submitted 20 s ago; `reached` are seconds from then."""
     now = time.monotonic()
-    handle = RequestHandle(dataclasses.replace(make_job("a"), traceparent=parent), lambda event: None, now - 20)
+    handle = RequestHandle(make_job("a", traceparent=parent), lambda event: None, now - 20)
     handle.reached = {Milestone[name.upper()]: now - 20 + at for name, at in reached.items()}
     recorded = RecordingTracer()
     write_spans(recorded, handle, "done")

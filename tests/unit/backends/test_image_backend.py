@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,13 +56,21 @@ def test_job_stores_previews_and_image(family: Family, store: ObjectStore) -> No
         assert pil_image.size == (70, 50)
 
 
-def test_missing_or_broken_input_fails_only_its_job(family: Family, store: ObjectStore) -> None:
-    gone = change_job(JOB, references=("inputs/a", "inputs/gone"))
-    broken = change_job(JOB, references=("inputs/text",))
-    results = encode_jobs(DiffusionBackend(family, store), [gone, JOB, broken])
-    assert [type(result) for result in results] == [JobError, State, JobError]
-    assert str(results[0]) == "an input is no longer available"
-    assert str(results[2]) == "an input image cannot be read"
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"references": ("inputs/a", "inputs/gone")}, "an input is no longer available"),
+        ({"references": ("inputs/text",)}, "an input image cannot be read"),
+        ({"adapter": Adapter("x", "inputs/text", 1)}, "safetensors"),
+    ],
+)
+def test_unusable_input_fails_only_its_job(
+    family: Family, store: ObjectStore, fields: dict[str, Any], message: str
+) -> None:
+    good, bad = encode_jobs(DiffusionBackend(family, store), [JOB, change_job(JOB, **fields)])
+    assert isinstance(good, State)
+    assert isinstance(bad, JobError)
+    assert message in str(bad)
 
 
 def run_to_end(backend: DiffusionBackend) -> State:
@@ -153,14 +162,12 @@ def denoise(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor
 
 def test_requests_with_different_adapters_share_a_batch(family: Family, store: ObjectStore) -> None:
     for seed, name in enumerate("ab"):
-        store.put_blocking(
-            f"adapters/{name}", adapter_file(random_matrices(family.transformer, seed)), "application/octet-stream"
-        )
+        data = adapter_file(random_matrices(family.transformer, seed))
+        store.put_blocking(f"adapters/{name}", data, "application/octet-stream")
     backend = DiffusionBackend(family, store)
     a, b = (Adapter(name, f"adapters/{name}", 0.5) for name in "ab")
-    jobs = [
-        change_job(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
-    ]
+    adapters = (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
+    jobs = [change_job(JOB, adapter=adapter) for adapter in adapters]
     together = denoise(backend, jobs)
     alone = [denoise(backend, [job])[0] for job in jobs]
     for one, other in zip(together, alone, strict=True):
@@ -168,16 +175,6 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
     assert torch.equal(alone[0], alone[4]), "strength 0 is the base, bit by bit"
     for changed in alone[1:4]:
         assert not torch.allclose(alone[0], changed, atol=1e-3)
-
-
-def test_broken_adapter_fails_only_its_job(family: Family, store: ObjectStore) -> None:
-    store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
-    bad, good = encode_jobs(
-        DiffusionBackend(family, store), [change_job(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB]
-    )
-    assert isinstance(bad, JobError)
-    assert "safetensors" in str(bad)
-    assert isinstance(good, State)
 
 
 def run_jobs(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:

@@ -13,7 +13,7 @@ from support.virtual_backend import VirtualBackend
 
 from deployments.backend import DeviceBroken, JobError, NotFinite, OutOfMemory
 from deployments.contract.counts import OUT_OF_MEMORY
-from deployments.contract.events import Done, Event, Failed, Progress
+from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.engine.requests import BROKEN, DEVICE_BROKEN, MEMORY_BUSY, NO_MEMORY, NOTHING_USABLE
 
 
@@ -148,24 +148,16 @@ def test_wrong_number_of_states_fails_only_the_jobs(monkeypatch: pytest.MonkeyPa
     assert bench.engine.health.faults == 0
 
 
-def test_second_error_in_a_row_blames_no_job() -> None:
-    bench = Bench(VirtualBackend(errors={("step", name): ValueError() for name in ("a", "b", "c")}))
-    for name in ("a", "b", "good", "c"):
+@pytest.mark.parametrize(
+    ("call", "error", "event"), [("step", ValueError(), BROKEN), ("finish", NotFinite(), NOTHING_USABLE)]
+)
+def test_second_error_in_a_row_blames_no_job(call: str, error: Exception, event: Interrupted) -> None:
+    bench = Bench(VirtualBackend(errors={(call, name): error for name in ("a", "b", "c")}))
+    for name, faults in (("a", 1), ("b", 2), ("good", 0), ("c", 1)):
         bench.run(make_job(name))
-    assert bench.last("a") == BROKEN
-    assert bench.last("b") == replace(BROKEN, blame=False)
+        assert bench.engine.health.faults == faults
+    assert [bench.last(name) for name in ("a", "b", "c")] == [event, replace(event, blame=False), event]
     assert isinstance(bench.last("good"), Done)
-    assert bench.last("c") == BROKEN
-
-
-def test_results_that_are_not_finite_are_errors() -> None:
-    bench = Bench(VirtualBackend(errors={("finish", name): NotFinite() for name in ("a", "b")}))
-    for name in ("a", "b"):
-        bench.run(make_job(name))
-    assert (bench.last("a"), bench.last("b")) == (NOTHING_USABLE, replace(NOTHING_USABLE, blame=False))
-    assert bench.engine.health.faults == 2
-    bench.run(make_job("c"))
-    assert bench.engine.health.faults == 0
 
 
 @pytest.mark.parametrize("call", ["fetch", "encode", "step", "preview", "finish"])

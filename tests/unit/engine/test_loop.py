@@ -45,19 +45,6 @@ def test_progress_is_throttled_and_never_falls() -> None:
     assert list(fractions) == sorted(set(fractions))
 
 
-def test_batches_have_one_key_and_each_job_its_steps() -> None:
-    bench = Bench(VirtualBackend())
-    bench.learn(64)
-    bench.learn(128)
-    jobs = [make_job(f"{size}-{steps}", size=size, steps=steps) for size in (64, 128) for steps in (1, 4, 9)]
-    bench.run(*jobs)
-    steps = bench.backend.batches("step")
-    assert ["64-1", "64-4", "64-9"] in steps
-    for job in jobs:
-        assert sum(job.id in batch for batch in steps) == job.request.steps
-    assert bench.done() == {job.id for job in jobs}
-
-
 def test_jobs_join_and_leave_between_steps() -> None:
     bench = Bench(VirtualBackend())
     bench.learn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,24 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import ModelConfig
+from deployments.contract.model import BUNDLED, ModelConfig
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.pipeline import LoadOptions, shared_components
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.images import Pixels
+from deployments.native_loading import find_family
 
 
-def load_options(render_side: int | None = None) -> LoadOptions:
-    return LoadOptions(torch.device("cpu"), torch.float32, config=ModelConfig(render_side=render_side))
+def load_options(**config: Any) -> LoadOptions:
+    return LoadOptions(torch.device("cpu"), torch.float32, config=ModelConfig(**config))
+
+
+@cache
+def load_family(name: str, **config: Any) -> Any:
+    """Loads a bundled checkpoint, once for equal settings."""
+    return find_family(BUNDLED / name).load(BUNDLED / name, load_options(**config))
 
 
 def stock_pipeline(folder: Path) -> Any:

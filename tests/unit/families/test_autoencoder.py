@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from flux_drawing import draw, encode, load_options, random_image
+from flux_drawing import draw, encode, load_family, random_image
 from support.jobs import make_job
 
-from deployments.contract.model import BUNDLED, ModelConfig
-from deployments.families.family import Family
-from deployments.families.flux1 import Flux1
-from deployments.families.flux2 import Flux2
-from deployments.families.flux3 import Flux3
 from deployments.families.vae import _blend
 
-FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 NAMES = ["flux3", "kontext", "flux2klein"]
-
-
-def load(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
-    options = replace(load_options(), config=ModelConfig(channels_last=channels_last, tile_above=tile_above))
-    return FAMILIES[name].load(BUNDLED / name, options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_channels_last_changes_only_rounding(name: str) -> None:
     reference = random_image(1, 96, 64)
-    states = [encode(load(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
+    families = [load_family(name, channels_last=last) for last in (False, True)]
+    states = [encode(family, make_job(steps=1), reference) for family in families]
     torch.testing.assert_close(states[1].per["references"], states[0].per["references"], rtol=1e-4, atol=1e-4)
-    plain, last = (draw(load(name, channels_last=last), states[0]).astype(int) for last in (False, True))
+    plain, last = (draw(family, states[0]).astype(int) for family in families)
     assert np.abs(plain - last).max() <= 1
 
 
@@ -42,7 +31,7 @@ def test_channels_last_changes_only_rounding(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_give_nearly_the_same_image(name: str) -> None:
     job = make_job(width=448, height=320, steps=1)
-    whole, tiled = load(name), load(name, tile_above=256)
+    whole, tiled = load_family(name), load_family(name, tile_above=256)
     state = encode(whole, job)
     plain = draw(whole, state).astype(int)
     assert np.abs(plain - tiled.finish(state)).max() <= 8

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
-from flux1_stock import stock_run
-from flux2_stock import assert_same_as_stock
-from flux_drawing import assert_near, draw, draw_together, encode, load_options, random_image, request, stock_pipeline
+from flux_drawing import assert_near, draw, draw_together, encode, load_family, random_image, request, stock_pipeline
+from flux_stock import assert_same_as_stock, stock_image
 from support.bundle import cpu_config
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, CfgConfig, ModelConfig
-from deployments.families.family import Family
+from deployments.contract.model import BUNDLED, CfgConfig
 from deployments.families.step import step
-from deployments.native_loading import find_family, load
+from deployments.native_loading import load
 
 pytestmark = pytest.mark.slow
 
@@ -25,19 +22,13 @@ TWICE: Final = CfgConfig(scale=2.0)
 WORDS: Final = "a red star on a white background"
 
 
-def family(checkpoint: str, guidance: CfgConfig | None = TWICE) -> Family:
-    folder = BUNDLED / checkpoint
-    loaded: Any = find_family(folder).load(folder, replace(load_options(), config=ModelConfig(cfg=guidance)))
-    return loaded
-
-
 @pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
 def test_flux1_with_cfg_equals_stock(checkpoint: str, references: int) -> None:
     images = [random_image(1, 64, 64)] * references
     inputs = {"image": images[0], "max_area": 64 * 64} if images else {}
     stock, job = stock_pipeline(BUNDLED / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
-    expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
-    guided = family(checkpoint)
+    expected = stock_image(stock, job, guidance_scale=2.5, true_cfg_scale=2.0, negative_prompt="", **inputs)
+    guided = load_family(checkpoint, cfg=TWICE)
     assert np.array_equal(draw(guided, encode(guided, job, *images)), expected)
 
 
@@ -46,13 +37,13 @@ def test_flux2_with_cfg_equals_stock(references: int) -> None:
     stock = stock_pipeline(BUNDLED / "flux2klein")
     stock.register_to_config(is_distilled=False)
     images = [random_image(seed, 80, 64) for seed in range(references)]
-    guided: Any = family("flux2klein")
+    guided = load_family("flux2klein", cfg=TWICE)
     assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *images, guidance_scale=2.0)
 
 
 @pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
 def test_batch_changes_cfg_images_only_by_rounding(checkpoint: str) -> None:
-    guided = family(checkpoint, CfgConfig(scale=2.0, interval=(0.3, 0.9)))
+    guided = load_family(checkpoint, cfg=CfgConfig(scale=2.0, interval=(0.3, 0.9)))
     jobs = [make_job(str(seed), prompt=WORDS, steps=3 + seed, seed=seed) for seed in range(3)]
     alone = [draw(guided, encode(guided, job)) for job in jobs]
     assert_near(draw_together(guided, *(request(job) for job in jobs)), alone)
@@ -60,8 +51,8 @@ def test_batch_changes_cfg_images_only_by_rounding(checkpoint: str) -> None:
 
 def test_cfg_step_counts_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
-    once = encode(family("flux2klein", None), job).tokens
-    guided = family("flux2klein", CfgConfig(scale=2.0, interval=(0.0, 0.9)))
+    once = encode(load_family("flux2klein"), job).tokens
+    guided = load_family("flux2klein", cfg=CfgConfig(scale=2.0, interval=(0.0, 0.9)))
     state = encode(guided, job)
     times = state.t.tolist()
     assert times[0] == 1
@@ -73,8 +64,8 @@ def test_cfg_step_counts_twice() -> None:
 
 def test_cfg_outside_its_interval_changes_nothing() -> None:
     job = make_job(prompt=WORDS, steps=3)
-    never = family("flux", CfgConfig(scale=5.0, interval=(0.999, 0.9999)))
-    plain, unguided = (draw(each, encode(each, job)) for each in (family("flux", None), never))
+    never = load_family("flux", cfg=CfgConfig(scale=5.0, interval=(0.999, 0.9999)))
+    plain, unguided = (draw(each, encode(each, job)) for each in (load_family("flux"), never))
     assert np.array_equal(plain, unguided)
 
 

@@ -16,7 +16,7 @@ from support.jobs import change_job, make_job
 from deployments.backend import JobError
 from deployments.bundled import grammar
 from deployments.contract.job import Adapter
-from deployments.contract.model import BUNDLED, ModelConfig
+from deployments.contract.model import BUNDLED
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
@@ -30,8 +30,7 @@ FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 @cache
 def load(name: str, **config: Any) -> Family:
     """Loads a family that reads prompts by its grammar, once for equal settings."""
-    options = replace(load_options(), config=ModelConfig(**config), read_prompt=grammar.read)
-    return FAMILIES[name].load(BUNDLED / name, options)
+    return FAMILIES[name].load(BUNDLED / name, replace(load_options(**config), read_prompt=grammar.read))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

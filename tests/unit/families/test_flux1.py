@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
-from flux1_stock import stock_run
 from flux_drawing import (
     assert_near,
     draw,
     draw_together,
     encode,
+    load_family,
     load_options,
     png,
     random_image,
     request,
     stock_pipeline,
 )
+from flux_stock import stock_image
 from PIL import Image
 from support.jobs import make_job
 
@@ -38,9 +39,9 @@ def stock() -> Any:
     return stock_pipeline(BUNDLED / "flux")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def family() -> Flux1:
-    return Flux1.load(BUNDLED / "flux", load_options())
+    return load_family("flux")
 
 
 def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
@@ -53,7 +54,7 @@ def draw_image(family: Flux1, job: GenerationJob, image_prompt: bytes | None = N
 
 def test_single_image_equals_stock(stock: Any, family: Flux1) -> None:
     job = make_job(width=96, height=64, steps=5, guidance=1.5)
-    assert np.array_equal(draw_image(family, job), stock_run(stock, job))
+    assert np.array_equal(draw_image(family, job), stock_image(stock, job, guidance_scale=1.5))
 
 
 def test_image_prompt_equals_stock_redux(stock: Any, family: Flux1) -> None:
@@ -68,13 +69,14 @@ def test_image_prompt_equals_stock_redux(stock: Any, family: Flux1) -> None:
         text, pooled, _ = stock.encode_prompt(job.request.prompt, None, max_sequence_length=length)
     read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
     embeds = {"prompt_embeds": read.prompt_embeds, "pooled_prompt_embeds": read.pooled_prompt_embeds}
-    expected = stock_run(stock, job, prompt=None, **embeds)
+    expected = stock_image(stock, job, prompt=None, guidance_scale=2.5, **embeds)
     assert np.array_equal(draw_image(family, job, prompt), expected)
 
 
 def test_image_prompt_needs_redux() -> None:
-    family = Flux1.load(BUNDLED / "canny", load_options())
-    refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
+    refused, fine = load_family("canny").encode(
+        [PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())]
+    )
     assert isinstance(refused, JobError)
     assert "no image prompt" in str(refused)
     assert isinstance(fine, State)

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from flux1_stock import stock_run
-from flux_drawing import load_options, png, run_steps, stock_pipeline
+from flux_drawing import load_family, png, run_steps, stock_pipeline
+from flux_stock import stock_image
 from PIL import Image
 from support.jobs import change_job, make_job
 
@@ -25,27 +25,23 @@ JOB = make_job(guidance=2.5)
 SQUARE = (slice(16, 40), slice(8, 56))
 
 
-def load(name: str, render_side: int | None = None) -> Flux1:
-    return Flux1.load(BUNDLED / name, load_options(render_side))
-
-
 def stock(name: str) -> Any:
     return stock_pipeline(BUNDLED / name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def kontext() -> Flux1:
-    return load("kontext")
+    return load_family("kontext")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fill() -> Flux1:
-    return load("fill")
+    return load_family("fill")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def canny() -> Flux1:
-    return load("canny")
+    return load_family("canny")
 
 
 def random_image(seed: int, width: int = 64, height: int = 64) -> Image.Image:
@@ -88,7 +84,7 @@ class TestKontext:
     def test_reference_equals_stock(self, kontext: Flux1, size: tuple[int, int]) -> None:
         reference = random_image(1, *size)
         job = change_job(JOB, width=96)
-        expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64)
+        expected = stock_image(stock("kontext"), job, guidance_scale=2.5, image=reference, max_area=96 * 64)
         assert_as_stock(draw(kontext, PreparedRequest(job, (png(reference),))), expected)
 
     def test_references_differ_by_the_first_position_id(self, kontext: Flux1) -> None:
@@ -108,7 +104,7 @@ class TestKontext:
 
     @pytest.mark.parametrize(("size", "grid"), [((16, 16), (4, 4)), ((300, 100), (4, 12))])
     def test_render_side_gives_each_reference_its_canvas(self, size: tuple[int, int], grid: tuple[int, int]) -> None:
-        family = load("kontext", render_side=64)
+        family = load_family("kontext", render_side=64)
         data = png(random_image(0, *size))
         state = encode(family, PreparedRequest(change_job(JOB, width=size[0], height=size[1]), (data, data)))
         tokens = grid[0] * grid[1]
@@ -122,7 +118,7 @@ class TestFill:
     def test_masked_part_equals_stock(self, fill: Flux1) -> None:
         image, mask = random_image(1, 96, 80), box_mask(width=96, height=80)
         job = change_job(JOB, width=96, height=80, guidance=30.0)
-        painted = stock_run(stock("fill"), job, image=image, mask_image=mask)
+        painted = stock_image(stock("fill"), job, guidance_scale=30.0, image=image, mask_image=mask)
         expected = Backdrop(np.asarray(image), np.asarray(mask) > 0).under(painted)
         assert_as_stock(draw(fill, mask_request(job, image, mask)), expected)
 
@@ -131,7 +127,7 @@ class TestFill:
         width, height = 75, 90
         image, mask = random_image(3, width, height), box_mask(width=width, height=height)
         job = change_job(JOB, width=width, height=height, steps=2)
-        pixels = draw(load("fill", side), mask_request(job, image, mask))
+        pixels = draw(load_family("fill", render_side=side), mask_request(job, image, mask))
         outside, original = np.asarray(mask) == 0, np.asarray(image)
         assert np.array_equal(pixels[outside], original[outside])
         assert not np.array_equal(pixels[~outside], original[~outside])
@@ -162,14 +158,14 @@ class TestCanny:
     def test_given_edges_equal_stock(self, canny: Flux1) -> None:
         control = random_image(1, 90, 70)
         job = change_job(JOB, width=96)
-        expected = stock_run(stock("canny"), job, control_image=control)
+        expected = stock_image(stock("canny"), job, guidance_scale=2.5, control_image=control)
         assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 
     def test_detected_edges_equal_stock(self, canny: Flux1) -> None:
         control = random_image(1)
         edges = Image.fromarray(cv2.Canny(np.array(control), 50, 200)).convert("RGB")
         assert 0 < np.asarray(edges).mean() < 255
-        expected = stock_run(stock("canny"), JOB, control_image=edges)
+        expected = stock_image(stock("canny"), JOB, guidance_scale=2.5, control_image=edges)
         job = change_job(JOB, canny=(50, 200))
         assert_as_stock(draw(canny, PreparedRequest(job, control=png(control))), expected)
 

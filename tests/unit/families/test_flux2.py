@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,26 @@ from diffusers.models.transformers.transformer_flux2 import Flux2Transformer2DMo
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
 from diffusers.pipelines.flux2.pipeline_flux2_klein_kv import Flux2KleinKVPipeline
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
-from flux2_stock import assert_same_as_stock
 from flux_drawing import (
     assert_near,
     draw,
     draw_together,
     encode,
+    load_family,
     load_options,
     random_image,
     request,
     run_steps,
     stock_pipeline,
 )
+from flux_stock import assert_same_as_stock
 from support.adapters import adapter_file, random_matrices
 from support.bundle import copy_bundle
 from support.jobs import change_job, make_job
 from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.model import BUNDLED, CfgConfig, ModelConfig
+from deployments.contract.model import BUNDLED, CfgConfig
 from deployments.families.conditioning import trim_language_model
 from deployments.families.flux2 import Flux2, Flux2KV
 from deployments.families.pipeline import load_pipeline
@@ -48,9 +48,9 @@ def stock() -> Any:
     return stock_pipeline(FOLDER)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def family() -> Flux2:
-    return Flux2.load(FOLDER, load_options())
+    return load_family("flux2klein")
 
 
 def test_image_with_and_without_references_equals_stock(stock: Any, family: Flux2) -> None:
@@ -92,8 +92,7 @@ def test_base_model_needs_cfg(tmp_path: Path) -> None:
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
     with pytest.raises(CheckpointError, match="needs cfg"):
         Flux2.load(folder, load_options())
-    family = Flux2.load(folder, replace(load_options(), config=ModelConfig(cfg=CfgConfig(scale=2.0))))
-    assert encode(family, make_job()).uncond is not None
+    assert encode(Flux2.load(folder, load_options(cfg=CfgConfig(scale=2.0))), make_job()).uncond is not None
 
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])

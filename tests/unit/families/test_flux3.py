@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
-from flux_drawing import draw, encode, load_options, random_image, request
+from flux_drawing import draw, encode, load_family, random_image, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -35,9 +35,9 @@ def stock() -> Any:
     return pipeline
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def family() -> Flux3:
-    return Flux3.load(FOLDER, load_options())
+    return load_family("flux3")
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
@@ -69,8 +69,7 @@ def test_image_with_and_without_references_equals_stock(stock: Any, family: Flux
 
 
 def test_render_side_keeps_a_references_ratio() -> None:
-    family = Flux3.load(FOLDER, load_options(render_side=32))
-    state = encode(family, make_job(width=250, height=130), random_image(0, 300, 100))
+    state = encode(load_family("flux3", render_side=32), make_job(width=250, height=130), random_image(0, 300, 100))
     # The stock block would pad it to 64 pixels.
     assert state.per["references"].shape[1] == 2 * 6
 

@@ -243,11 +243,6 @@ def test_failed_step_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPat
     assert all(a is b for a, b in zip(before, (state.video.x, state.audio.x, state.denoised, state.i), strict=True))
 
 
-def test_distilled_model_gets_its_noise_levels(stock: Any) -> None:
-    state = Ltx2(stock, load_options(distilled=True)).encode(make_video(steps=8), VideoInputs())
-    assert torch.equal(state.sigmas, distilled_levels(8))
-
-
 def test_draft_has_half_the_render_side(stock: Any) -> None:
     for side, drafted in ((512, 256), (192, 128), (128, 128), (64, 64)):
         family = Ltx2(stock, load_options(render_side=side))

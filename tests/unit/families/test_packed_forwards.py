@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from flux_drawing import png, random_image, run_steps
+from flux_drawing import load_family, png, random_image, run_steps
 from support.adapters import adapter_file, random_matrices
-from support.bundle import cpu_config
 from support.jobs import change_job, make_job
 
-from deployments import native_loading
 from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.packed.batch import PackedSequence, sdpa_loop
@@ -20,7 +18,7 @@ from deployments.lora.segments import AppliedAdapter
 from deployments.lora.weights import read_weights
 
 REFERENCED = {"flux3", "flux2klein", "kontext"}
-SHAPES = ((64, 64, 2), (128, 64, 3), (96, 96, 5), (48, 176, 1), (64, 64, 3))
+SHAPES = ((64, 64, 3), (128, 64, 4), (96, 96, 5), (48, 176, 2), (64, 64, 3))
 PROMPTS = ("a red circle", "a blue star on green " * 30, "x", "two yellow squares", "a red circle")
 
 
@@ -32,9 +30,9 @@ def checkpoint(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def family(checkpoint: str) -> Family:
-    return native_loading.for_images(native_loading.load(cpu_config(f"bundled/{checkpoint}")).family)
+    return load_family(checkpoint)
 
 
 def requests(checkpoint: str) -> list[PreparedRequest]:

@@ -51,11 +51,9 @@ def writer(
     return VideoWriter(file, rendered=RENDERED, size=size, frames=frames, audio=audio, threads=threads)
 
 
-def write_video(
-    folder: Path, frames: int, audio: Audio | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
-) -> bytes:
+def write_video(folder: Path, frames: int, audio: Audio | None = None, threads: int | None = 1) -> bytes:
     """Writes the gradient in chunks of 8 frames. Returns the file."""
-    video = writer(folder / "video.mp4", frames, audio, size, threads)
+    video = writer(folder / "video.mp4", frames, audio, threads=threads)
     images = gradient(frames)
     for start in range(0, frames, 8):
         video.write(images[start : start + 8])
@@ -64,8 +62,7 @@ def write_video(
     return (folder / "video.mp4").read_bytes()
 
 
-@pytest.mark.parametrize("frames", [1, 49])
-@pytest.mark.parametrize("threads", [None, 1])
+@pytest.mark.parametrize(("frames", "threads"), [(1, 1), (49, None)])
 def test_video_has_playable_streams(tmp_path: Path, frames: int, threads: int | None) -> None:
     report = inspect(write_video(tmp_path, frames, tone(frames / FPS), threads=threads))
     assert (report.codec, report.pixel_format, report.fps, report.frames) == ("h264", "yuv420p", 24, frames)
@@ -88,20 +85,27 @@ def test_audio_never_changes_the_length(tmp_path: Path, seconds: float, rate: in
     assert audible_until_s == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC blurs ends slightly
 
 
-def test_frames_keep_order_and_colour(tmp_path: Path) -> None:
-    data = write_video(tmp_path, 48)
+def test_frames_and_audio_are_kept(tmp_path: Path) -> None:
+    data = write_video(tmp_path, 48, tone(2.0))
     assert np.abs(decode_frames(data)[:, ::2, ::2].astype(int) - gradient(48)).mean((0, 1, 2)).max() < 4
-    report = inspect(data)
-    assert (report.frames, report.seconds, report.faststart, report.audio_codec) == (48, 2.0, True, None)
+    frequencies = np.fft.rfftfreq(AUDIO_RATE, 1 / AUDIO_RATE)
+    channels = decode_audio(data)[:, AUDIO_RATE // 2 : AUDIO_RATE * 3 // 2]
+    for channel, pitch, loudness in zip(channels, (440, 880), (0.5, 0.2), strict=True):
+        assert frequencies[np.abs(np.fft.rfft(channel)).argmax()] == pitch
+        assert np.std(channel) == pytest.approx(loudness / np.sqrt(2), abs=0.02)
+
+
+def test_video_without_audio_has_no_track(tmp_path: Path) -> None:
+    report = inspect(write_video(tmp_path, 8))
+    assert (report.frames, report.faststart, report.audio_codec) == (8, True, None)
 
 
 def test_frames_need_not_be_contiguous(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 8)
     video.write(np.ascontiguousarray(gradient(8).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
     video.close()
-    assert (
-        np.abs(decode_frames((tmp_path / "video.mp4").read_bytes())[:, ::2, ::2].astype(int) - gradient(8)).mean() < 4
-    )
+    frames = decode_frames((tmp_path / "video.mp4").read_bytes())[:, ::2, ::2].astype(int)
+    assert np.abs(frames - gradient(8)).mean() < 4
 
 
 def test_wrong_number_of_frames_makes_no_video(tmp_path: Path) -> None:
@@ -117,16 +121,7 @@ def test_wrong_number_of_frames_makes_no_video(tmp_path: Path) -> None:
         long.close()
 
 
-def test_audio_is_kept(tmp_path: Path) -> None:
-    left, right = decode_audio(write_video(tmp_path, 48, tone(2.0)))[:, AUDIO_RATE // 2 : AUDIO_RATE * 3 // 2]
-    frequencies = np.fft.rfftfreq(AUDIO_RATE, 1 / AUDIO_RATE)
-    assert frequencies[np.abs(np.fft.rfft(left)).argmax()] == 440
-    assert frequencies[np.abs(np.fft.rfft(right)).argmax()] == 880
-    assert np.std(left) == pytest.approx(0.5 / np.sqrt(2), abs=0.02)
-    assert np.std(right) == pytest.approx(0.2 / np.sqrt(2), abs=0.02)
-
-
-@pytest.mark.parametrize("frame_count", [0, 5, 24])
+@pytest.mark.parametrize("frame_count", [0, 24])
 def test_discarded_video_leaves_nothing(tmp_path: Path, frame_count: int) -> None:
     before = encoders()
     video = writer(tmp_path / "video.mp4", 24, tone(1.0))
@@ -153,16 +148,6 @@ def test_another_thread_can_discard_a_video(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_unreferenced_video_leaves_nothing(tmp_path: Path) -> None:
-    before = encoders()
-    video = writer(tmp_path / "video.mp4", 24, tone(1.0))
-    video.write(gradient(5))
-    del video
-    gc.collect()
-    assert encoders() == before
-    assert not list(tmp_path.iterdir())
-
-
 def test_closed_video_stays(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 8)
     video.write(gradient(8))
@@ -184,11 +169,11 @@ def test_unwritable_file_is_a_video_error(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(failure.value)
 
 
-@pytest.mark.parametrize("frames", [np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)])
-def test_arrays_of_another_form_are_rejected(tmp_path: Path, frames: np.ndarray) -> None:
+def test_arrays_of_another_form_are_rejected(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 1)
-    with pytest.raises(ValueError, match="frames are uint8"):
-        video.write(frames)
+    for frames in (np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)):
+        with pytest.raises(ValueError, match="frames are uint8"):
+            video.write(frames)
     video.discard()
 
 

@@ -26,17 +26,13 @@ from deployments.video import reader
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-GONE = "an input is no longer available"
-REMAKE = "make it again"
-
-
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
         ({"references": ("inputs/text",), "video": {"times": (0.0,)}}, "an input image cannot be read"),
-        ({"start_video": "inputs/gone"}, GONE),
+        ({"start_video": "inputs/gone"}, "an input is no longer available"),
         ({"start_video": "inputs/text"}, "the video to go on from can't be read"),
-        ({"draft": "inputs/nameless"}, REMAKE),
+        ({"draft": "inputs/nameless"}, "make it again"),
         ({"draft": "inputs/foreign"}, "the draft was made by another model: make it again"),
         ({"draft": "inputs/short"}, "the draft was made by another model: make it again"),
     ],
@@ -56,28 +52,16 @@ def test_invalid_job_fails_with_a_reason(
     assert text in failed.reason
 
 
-def test_invalid_job_does_not_affect_others(family: VideoFamily, store: ObjectStore) -> None:
-    engine, good, bad = make_engine(make_backend(family, store)), list[Event](), list[Event]()
-    engine.submit(make_video_job(id="bad", start_video="inputs/text"), bad.append)
-    engine.submit(JOB, good.append)
-    engine.run_until_idle()
-    assert isinstance(bad[-1], Failed)
-    assert isinstance(good[-1], Done)
-
-
+@pytest.mark.parametrize("call", ["get_blocking", "put_file_blocking"])
 def test_unreachable_store_is_not_the_jobs_fault(
-    family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    family: VideoFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def down(*_: object) -> None:
         raise PermissionError("/srv/objects")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "get_blocking", down)
-        last = collect_events(make_backend(family, store), make_video_job(start_video="inputs/start"))[-1]
-    assert isinstance(last, Interrupted)
-    assert not last.blame
-    monkeypatch.setattr(store, "put_file_blocking", down)
-    last = collect_events(make_backend(family, store), JOB)[-1]
+    job = make_video_job(**({"start_video": "inputs/start"} if call == "get_blocking" else {}))
+    monkeypatch.setattr(store, call, down)
+    last = collect_events(make_backend(family, store), job)[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
 
@@ -126,14 +110,12 @@ def test_cancelled_export_leaves_nothing(
 
 @pytest.mark.usefixtures("small_chunks")
 def test_stopped_engine_leaves_no_export(family: VideoFamily, store: ObjectStore, temporary: Path) -> None:
-    engine, _, _ = run_until_export(make_backend(family, store), JOB)
-    assert engine.stop()
-    assert not ffmpeg_processes()
-    assert not list(temporary.iterdir())
-    engine, _, _ = run_until_export(make_backend(family, store), JOB)
-    del engine, _
-    assert not ffmpeg_processes()
-    assert not list(temporary.iterdir())
+    for stops in (True, False):
+        engine, _, _ = run_until_export(make_backend(family, store), JOB)
+        assert not stops or engine.stop()
+        del engine, _
+        assert not ffmpeg_processes()
+        assert not list(temporary.iterdir())
 
 
 @pytest.mark.usefixtures("small_chunks")
