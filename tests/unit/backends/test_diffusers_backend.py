@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_tiny import AutoencoderTiny
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
 from PIL import Image
 from pipeline_jobs import EDITS, VIDEOS, job_for, load_stock, make_engine, read_image, read_result, run_together
 from support.adapters import adapter_file, random_matrices
@@ -47,6 +48,17 @@ def run_stock(pipeline: Any, job: GenerationJob, **arguments: Any) -> np.ndarray
     return (result.images[0] * 255).round().astype(np.uint8)
 
 
+@pytest.fixture
+def small_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits the references of Qwen-Image-Edit, which it enlarges to a megapixel."""
+    for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
+        dimensions = module.calculate_dimensions
+        monkeypatch.setattr(
+            module, "calculate_dimensions", lambda area, ratio, of=dimensions: of(min(area, 128 * 128), ratio)
+        )
+
+
+@pytest.mark.usefixtures("small_edits")
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in VIDEOS])
 def test_single_image_equals_stock(name: str, load: Load, store: ObjectStore) -> None:
     pipeline, job = load(name), job_for(name)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from flux_drawing import draw, encode, load_options, random_image, request
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from flux_drawing import draw, encode, load_family, load_options, random_image, request
 from PIL import Image
 from support.jobs import change_job, make_job
 
 from deployments.backend import JobError
 from deployments.bundled import grammar
 from deployments.contract.job import Adapter
-from deployments.contract.model import BUNDLED
+from deployments.contract.model import BUNDLED, CacheSizes
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
+from deployments.families.vae import _blend
 from deployments.images import fit
+from deployments.lru_cache import CacheStats
 
 FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 
@@ -111,3 +114,74 @@ def test_adapter_gets_the_original_prompt() -> None:
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
     alone, tuned = (encode(load("flux3"), job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)
+
+
+EDITORS = pytest.mark.parametrize("name", ["kontext", "flux2klein", "flux3"])
+"""Families that take references."""
+
+
+@pytest.mark.slow
+@EDITORS
+def test_channels_last_changes_only_rounding(name: str) -> None:
+    families = [load_family(name, channels_last=last) for last in (False, True)]
+    states = [encode(family, make_job(steps=1), random_image(1, 96, 64)) for family in families]
+    torch.testing.assert_close(states[1].per["references"], states[0].per["references"], rtol=1e-4, atol=1e-4)
+    plain, last = (draw(family, states[0]).astype(int) for family in families)
+    assert np.abs(plain - last).max() <= 1
+
+
+@pytest.mark.slow
+@EDITORS
+def test_tiles_give_nearly_the_same_image(name: str) -> None:
+    whole, tiled = load_family(name), load_family(name, tile_above=256)
+    state = encode(whole, make_job(width=448, height=320, steps=1))
+    plain = draw(whole, state).astype(int)
+    assert np.abs(plain - tiled.finish(state)).max() <= 8
+    small = encode(whole, make_job(steps=1))
+    assert np.array_equal(draw(whole, small), tiled.finish(small)), "a small image has one tile"
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("extent", [1, 7, 40])
+def test_blend_of_tiles_equals_diffusers(dim: int, extent: int) -> None:
+    random = torch.Generator().manual_seed(extent)
+    first, second = (torch.randn((1, 3, 24, 20), generator=random) for _ in range(2))
+    stock = {2: AutoencoderKL.blend_v, 3: AutoencoderKL.blend_h}[dim](cast(Any, None), first, second.clone(), extent)
+    torch.testing.assert_close(_blend(first, second, extent, dim=dim), stock, rtol=1e-6, atol=1e-6)
+
+
+def load_afresh(name: str) -> Family:
+    """Loads a family with empty caches."""
+    return load_family.__wrapped__(name)
+
+
+@pytest.mark.slow
+@EDITORS
+def test_equal_prompt_and_images_hit_the_caches(name: str) -> None:
+    family = load_afresh(name)
+    uncached = load_family(name, caches=CacheSizes(prompts_mb=0, references_mb=0, adapters_mb=0))
+    first, second, third = (random_image(seed, 64 + 16 * seed, 64) for seed in range(3))
+    for images in ((first, second), (second, first), (second, first, third), (third,)):
+        actual, expected = (encode(each, make_job(), *images) for each in (family, uncached))
+        for one, other in ((actual.per, expected.per), (actual.ids, expected.ids)):
+            assert one.keys() == other.keys()
+            assert all(torch.equal(one[part], other[part]) for part in one)
+    assert (family.caches["prompts"].hits, family.caches["prompts"].misses) == (3, 1)
+    references = family.caches["references"]
+    counts = (4, 4) if name == "flux3" else (5, 3)
+    assert (references.hits, references.misses) == counts, "a job's only reference can have another size"
+    assert references.bytes > 0
+    family.forget()
+    assert family.caches["references"].bytes == family.caches["prompts"].bytes == 0
+    assert all(stats == CacheStats(misses=stats.misses) for stats in uncached.caches.values())
+
+
+@pytest.mark.slow
+@EDITORS
+def test_equal_prompts_in_a_batch_are_encoded_once(name: str) -> None:
+    prompts = ["a red circle", "a blue star", "a red circle"]
+    states = load_afresh(name).encode([request(make_job(str(n), prompt=prompt)) for n, prompt in enumerate(prompts)])
+    texts = [state.per["text"] for state in states if isinstance(state, State)]
+    assert texts[0] is texts[2]
+    assert not torch.equal(texts[0], texts[1])
+    assert all(text.untyped_storage().nbytes() == text.nbytes for text in texts), "caches keep only their part"
