@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper, save
+from onnx import checker, numpy_helper, parser, save
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 from deployments.backend import JobError, NotFinite, OutOfMemory
@@ -23,65 +22,37 @@ from deployments.matting import BackgroundRemover, load_background_remover
 from deployments.onnx_networks import OnnxNetwork
 from deployments.restorers import Restorer, load_restorer
 
-Shape = Sequence[int | str]
+ANY = "1, 3, height, width"
 
 
-def save_graph(
-    path: Path,
-    nodes: Sequence[NodeProto],
-    inputs: dict[str, Shape],
-    output: Shape,
-    constants: Mapping[str, npt.NDArray[np.floating[Any]]] | None = None,
-    kind: int = TensorProto.FLOAT,
-) -> Path:
-    """Writes a graph whose `nodes` lead from the inputs to `out`."""
-    graph = helper.make_graph(
-        list(nodes),
-        "small",
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info("out", kind, output)],
-        [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+def save_graph(path: Path, inputs: str, output: str, body: str, **constants: npt.ArrayLike) -> Path:
+    """Writes a graph in ONNX' text syntax, with constants in the type of its first input."""
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 17]> small ({inputs}) => ({output} out) {{ {body} }}'
     )
-    model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    dtype = np.float16 if inputs.startswith("float16") else np.float32
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(value, dtype), name) for name, value in constants.items()
+    )
     checker.check_model(model)
     save(model, str(path))
     return path
 
 
-def scaling(path: Path, shape: Shape, factor: float = 0.5, kind: int = TensorProto.FLOAT) -> Path:
+def scaling(path: Path, shape: str, factor: float = 0.5, kind: str = "float") -> Path:
     """Writes a network that multiplies images."""
-    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
-    nodes = [helper.make_node("Mul", ["image", "factor"], ["out"])]
-    return save_graph(path, nodes, {"image": shape}, shape, {"factor": np.array(factor, dtype)}, kind)
+    return save_graph(path, f"{kind}[{shape}] image", f"{kind}[{shape}]", "out = Mul(image, factor)", factor=factor)
 
 
-def convolving(path: Path, shape: Shape) -> Path:
-    """Writes a network that averages 3 x 3 pixels in each channel."""
-    weights = np.zeros((3, 3, 3, 3), np.float32)
-    for channel in range(3):
-        weights[channel, channel] = 1 / 9
-    nodes = [helper.make_node("Conv", ["image", "weights"], ["out"], pads=[1, 1, 1, 1])]
-    return save_graph(path, nodes, {"image": shape}, shape, {"weights": weights})
-
-
-def greying(path: Path, height: int | str, width: int | str, brightest: float = 1.0, mask_first: bool = False) -> Path:
+def greying(path: Path, sides: str, brightest: float = 1.0, mask_first: bool = False) -> Path:
     """Writes a network that paints masked pixels grey."""
-    nodes = [
-        helper.make_node("Sub", ["one", "mask"], ["kept"]),
-        helper.make_node("Mul", ["image", "kept"], ["around"]),
-        helper.make_node("Mul", ["mask", "grey"], ["inside"]),
-        helper.make_node("Add", ["around", "inside"], ["both"]),
-        helper.make_node("Mul", ["both", "brightest"], ["out"]),
-    ]
-    inputs: dict[str, Shape] = {"image": (1, 3, height, width), "mask": (1, 1, height, width)}
-    if mask_first:
-        inputs = dict(reversed(inputs.items()))
-    values = {"one": 1, "grey": 0.5, "brightest": brightest}
-    constants = {name: np.array(value, np.float32) for name, value in values.items()}
-    return save_graph(path, nodes, inputs, (1, 3, height, width), constants)
-
-
-ANY = (1, 3, "height", "width")
+    inputs = [f"float[1, 3, {sides}] image", f"float[1, 1, {sides}] mask"]
+    body = (
+        "kept = Sub(one, mask) around = Mul(image, kept) inside = Mul(mask, grey) "
+        "both = Add(around, inside) out = Mul(both, brightest)"
+    )
+    ordered = ", ".join(reversed(inputs) if mask_first else inputs)
+    return save_graph(path, ordered, f"float[1, 3, {sides}]", body, one=1, grey=0.5, brightest=brightest)
 
 
 def restorer(file: Path | str) -> Restorer:
@@ -104,36 +75,35 @@ def make_mask(height: int, width: int) -> Pixels:
     return mask
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"), [(TensorProto.FLOAT, (7, 5)), (TensorProto.FLOAT, (129, 300)), (TensorProto.FLOAT16, (64, 64))]
-)
-def test_dynamic_graph_takes_any_size_and_precision(tmp_path: Path, kind: int, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("kind", "size"), [("float", (7, 5)), ("float", (129, 300)), ("float16", (64, 64))])
+def test_dynamic_graph_takes_any_size_and_precision(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
     pixels = image(*size)
     output = restorer(scaling(tmp_path / "half.onnx", ANY, kind=kind)).restore(pixels, None)
     assert np.abs(output.astype(float) - pixels / 2).max() <= 1
 
 
 def test_padding_repeats_the_rim(tmp_path: Path) -> None:
-    pixels = np.full((50, 70, 3), 200, np.uint8)
-    output = restorer(convolving(tmp_path / "mean.onnx", ANY)).restore(pixels, None)
+    pixels, weights = np.full((50, 70, 3), 200, np.uint8), np.zeros((3, 3, 3, 3))
+    for channel in range(3):
+        weights[channel, channel] = 1 / 9
+    body = "out = Conv <pads = [1, 1, 1, 1]> (image, weights)"
+    file = save_graph(tmp_path / "mean.onnx", f"float[{ANY}] image", f"float[{ANY}]", body, weights=weights)
+    output = restorer(file).restore(pixels, None)
     assert (output[1:, 1:] == 200).all()
 
 
 @pytest.mark.parametrize("size", [(64, 96), (200, 150)])
 def test_fixed_graph_gives_the_inputs_size(tmp_path: Path, size: tuple[int, int]) -> None:
     pixels = image(*size)
-    output = restorer(scaling(tmp_path / "half.onnx", (1, 3, 64, 96))).restore(pixels, None)
+    output = restorer(scaling(tmp_path / "half.onnx", "1, 3, 64, 96")).restore(pixels, None)
     assert output.shape == pixels.shape
     assert np.abs(output.astype(float) - pixels / 2).mean() < 2
 
 
 @pytest.mark.parametrize(("brightest", "mask_first"), [(1.0, False), (255.0, True)])
-@pytest.mark.parametrize("sides", [("height", "width"), (64, 64), (64, 128)])
-def test_only_masked_pixels_are_painted(
-    tmp_path: Path, brightest: float, mask_first: bool, sides: tuple[int | str, int | str]
-) -> None:
-    file = greying(tmp_path / "grey.onnx", *sides, brightest=brightest, mask_first=mask_first)
-    network = restorer(file)
+@pytest.mark.parametrize("sides", ["height, width", "64, 64", "64, 128"])
+def test_only_masked_pixels_are_painted(tmp_path: Path, brightest: float, mask_first: bool, sides: str) -> None:
+    network = restorer(greying(tmp_path / "grey.onnx", sides, brightest, mask_first))
     for size in ((64, 64), (48, 200), (300, 260)):
         pixels, mask = image(*size), make_mask(*size)
         output = network.restore(pixels, mask)
@@ -145,15 +115,15 @@ def test_only_masked_pixels_are_painted(
 def test_dark_image_stays_dark_in_every_range(tmp_path: Path) -> None:
     """The graph sets the range; one image does not show it."""
     dark = np.full((64, 64, 3), 1, np.uint8)
-    output = restorer(greying(tmp_path / "grey.onnx", 64, 64, brightest=255.0)).restore(dark, make_mask(64, 64))
+    output = restorer(greying(tmp_path / "grey.onnx", "64, 64", brightest=255.0)).restore(dark, make_mask(64, 64))
     assert output[0].max() <= 1
     assert restorer(scaling(tmp_path / "same.onnx", ANY, factor=255.0)).restore(dark, None).max() <= 1
 
 
 def test_enlarging_graph_gives_the_inputs_size(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Resize", ["image", "", "scales"], ["out"], mode="nearest")]
-    twice, scales = (1, 3, "twice the height", "twice the width"), {"scales": np.array((1, 1, 2, 2), np.float32)}
-    file = save_graph(tmp_path / "double.onnx", nodes, {"image": ANY}, twice, scales)
+    body = 'out = Resize <mode = "nearest"> (image, , scales)'
+    inputs, twice = f"float[{ANY}] image", "float[1, 3, tall, wide]"
+    file = save_graph(tmp_path / "double.onnx", inputs, twice, body, scales=(1, 1, 2, 2))
     pixels = image(50, 70)
     output = restorer(file).restore(pixels, None)
     assert np.abs(output.astype(int) - pixels).max() <= 1
@@ -161,7 +131,7 @@ def test_enlarging_graph_gives_the_inputs_size(tmp_path: Path) -> None:
 
 def test_mask_is_required_only_by_graphs_that_take_one(tmp_path: Path) -> None:
     pixels = image(64, 64)
-    network = restorer(greying(tmp_path / "grey.onnx", 64, 64))
+    network = restorer(greying(tmp_path / "grey.onnx", "64, 64"))
     with pytest.raises(JobError, match="mask"):
         network.restore(pixels, None)
     assert np.array_equal(network.restore(pixels, np.zeros((64, 64), np.uint8)), pixels)
@@ -170,13 +140,13 @@ def test_mask_is_required_only_by_graphs_that_take_one(tmp_path: Path) -> None:
 
 
 def test_unusable_restorer_fails_the_load(tmp_path: Path) -> None:
-    same = [helper.make_node("Identity", ["image"], ["out"])]
-    grey = [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)]
+    same, grey = "out = Identity(image)", "out = ReduceMean <axes = [1], keepdims = 1> (image)"
+    inputs, one_channel = f"float[{ANY}] image", "float[1, 1, height, width]"
     (tmp_path / "text.onnx").write_text("no graph")
     for file, message in (
-        (scaling(tmp_path / "channels.onnx", (1, 5, 8, 8)), "1 x 5 x 8 x 8"),
-        (save_graph(tmp_path / "integers.onnx", same, {"image": ANY}, ANY, kind=TensorProto.INT64), "as floats"),
-        (save_graph(tmp_path / "mean.onnx", grey, {"image": ANY}, (1, 1, "height", "width")), "no image"),
+        (scaling(tmp_path / "channels.onnx", "1, 5, 8, 8"), "1 x 5 x 8 x 8"),
+        (save_graph(tmp_path / "integers.onnx", f"int64[{ANY}] image", f"int64[{ANY}]", same), "as floats"),
+        (save_graph(tmp_path / "mean.onnx", inputs, one_channel, grey), "no image"),
         (tmp_path / "text.onnx", "no ONNX file"),
         ("", "owner/name/path/to/file"),
         ("/nowhere/a.onnx", "owner/name/path/to/file"),
@@ -199,18 +169,14 @@ def test_nan_image_is_an_error(tmp_path: Path) -> None:
 
 def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> Path:
     """Writes a network whose subject is where red is above a half."""
-    weights = np.zeros((1, channels, 1, 1), np.float32)
     # Undoes ImageNet's deviation and mean of red.
+    weights = np.zeros((1, channels, 1, 1))
     weights[0, 0] = 0.229
-    bias = np.array([0.485 - 0.5], np.float32)
-    nodes = [
-        helper.make_node("Conv", ["image", "weights", "bias"], ["red"]),
-        helper.make_node("Mul", ["red", "steep"], ["out" if logits else "logit"]),
-    ]
-    if not logits:
-        nodes.append(helper.make_node("Sigmoid", ["logit"], ["out"]))
-    constants = {"weights": weights, "bias": bias, "steep": np.array(40, np.float32)}
-    return save_graph(path, nodes, {"image": (1, channels, side, side)}, (1, 1, side, side), constants)
+    body = "red = Conv(image, weights, bias) " + (
+        "out = Mul(red, steep)" if logits else "logit = Mul(red, steep) out = Sigmoid(logit)"
+    )
+    inputs, output = f"float[1, {channels}, {side}, {side}] image", f"float[1, 1, {side}, {side}]"
+    return save_graph(path, inputs, output, body, weights=weights, bias=[0.485 - 0.5], steep=40)
 
 
 def matte(file: Path | None) -> BackgroundRemover:

@@ -69,42 +69,26 @@ def test_probe_has_the_arguments_of_the_entry(pipeline: Any, monkeypatch: pytest
     assert heights == 4 * [128], "the probe takes two steps of thirty"
 
 
-def test_pipeline_limited_to_one_prompt_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = pipeline.encode_prompt
-
-    def one_alone(prompt: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(prompt, list):
-            raise ValueError("one prompt at a time")
-        return encode(prompt, *arguments, **options)
-
-    monkeypatch.setattr(
-        type(pipeline), "encode_prompt", lambda self, prompt, *rest, **more: one_alone(prompt, *rest, **more)
-    )
-    assert not probe_pipeline(pipeline, SMALL, {})
-
-
-def test_probe_out_of_memory_keeps_batching(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("result", "takes_several"),
+    [(torch.OutOfMemoryError("CUDA out of memory"), True), (ValueError("one prompt at a time"), False), (3.0, False)],
+    ids=["out of memory", "only one prompt", "dependent prompts"],
+)
+def test_batching_follows_the_probe_of_two_prompts(
+    result: float | Exception, takes_several: bool, pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts depend on each other in Kandinsky 5, which pads the shorter one without a mask."""
     forward = pipeline.unet.forward
 
-    def short_of_memory(sample: Any, *arguments: Any, **options: Any) -> Any:
-        if len(sample) > 2:  # CFG doubles a batch
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(sample, *arguments, **options)
+    def forward_for_one(sample: Any, *arguments: Any, **options: Any) -> Any:
+        if len(sample) == 2:  # CFG doubles a batch
+            return forward(sample, *arguments, **options)
+        if isinstance(result, Exception):
+            raise result
+        return (result * forward(sample, *arguments, **options)[0],)
 
-    monkeypatch.setattr(pipeline.unet, "forward", short_of_memory)
-    assert probe_pipeline(pipeline, SMALL, {})
-
-
-def test_pipeline_with_dependent_prompts_gets_one(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kandinsky 5 pads the shorter prompt without a mask."""
-    forward = pipeline.unet.forward
-
-    def other_beside_others(sample: Any, *arguments: Any, **options: Any) -> Any:
-        output = forward(sample, *arguments, **options)
-        return (output[0] * (1 if len(sample) == 2 else 3),)  # CFG doubles a batch
-
-    monkeypatch.setattr(pipeline.unet, "forward", other_beside_others)
-    assert not probe_pipeline(pipeline, SMALL, {})
+    monkeypatch.setattr(pipeline.unet, "forward", forward_for_one)
+    assert probe_pipeline(pipeline, SMALL, {}) is takes_several
 
 
 def test_missing_tensor_is_named(sdxl: Path, tmp_path: Path) -> None:

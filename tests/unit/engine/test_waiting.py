@@ -70,37 +70,29 @@ def test_previews_are_stored_one_at_a_time_beside_steps() -> None:
     assert len(shown) <= 1000 - 50
 
 
-def test_job_being_stored_frees_its_slot() -> None:
-    started = threading.Semaphore(0)
-    release = threading.Event()
-    backend = VirtualBackend(before=lambda call, names: None if call != "store" else _wait(started, release))
+@pytest.mark.parametrize(("limit", "stored"), [(workers.MAX_STORING, 12), (3, 3)])
+def test_jobs_being_stored_free_their_slots_up_to_a_limit(
+    limit: int, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MAX_STORING", limit)
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def wait(call: str, names: list[str]) -> None:
+        if call == "store":
+            started.release()
+            release.wait(WAIT)
+
+    backend = VirtualBackend(before=wait)
     bench = Threaded(backend, max_running=2, max_batch=2)
     bench.submit(*(make_job(str(number), steps=1) for number in range(12)))
-    for _ in range(12):
+    for _ in range(stored):
         assert started.acquire(timeout=WAIT), "not all are stored at once"
-    assert bench.engine.running == 12
+    assert len(backend.batches("finish")) == stored
+    assert stored < 12 or bench.engine.running == 12
     release.set()
+    bench.await_ends(12)
     bench.stop()
-
-
-def _wait(started: threading.Semaphore, release: threading.Event) -> None:
-    started.release()
-    release.wait(WAIT)
-
-
-def test_number_of_jobs_being_stored_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "MAX_STORING", 3)
-    release, stored = threading.Event(), threading.Semaphore(0)
-    backend = VirtualBackend(before=lambda call, names: _wait(stored, release) if call == "store" else None)
-    bench = Threaded(backend, max_running=2, max_batch=2)
-    bench.submit(*(make_job(str(number), steps=1) for number in range(9)))
-    for _ in range(3):
-        assert stored.acquire(timeout=WAIT)
-    assert len(backend.batches("finish")) == 3
-    release.set()
-    bench.await_ends(9)
-    bench.stop()
-    assert len(backend.batches("store")) == 9
+    assert len(backend.batches("store")) == 12
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def assert_same_as_stock(
 
 
 def test_image_with_and_without_references_equals_stock(stock: Any, family: Flux3) -> None:
-    job, references = make_job(width=96, height=64, steps=3), [random_image(1, 80, 64), random_image(2, 64, 100)]
-    assert_same_as_stock(family, stock, job, width=96, height=64)
-    assert_same_as_stock(family, stock, job, *references, image=references, width=96, height=64)
+    assert_same_as_stock(family, stock, make_job(width=96, height=64, steps=3), width=96, height=64)
+    job, references = make_job(width=64, height=128, steps=5), [random_image(1, 80, 64), random_image(2, 64, 100)]
+    assert_same_as_stock(family, stock, job, *references, image=references, width=64, height=128)
 
 
 def test_render_side_keeps_a_references_ratio() -> None:

@@ -14,7 +14,7 @@ from support.adapters import adapter_file, outline_of
 from torch import Tensor, nn
 
 from deployments.lora.deltas import LowRank
-from deployments.lora.weights import AdapterWeights, read_weights
+from deployments.lora.weights import read_weights
 
 QKV = [f"transformer_blocks.0.attn.to_{part}" for part in "qkv"]
 ADDED_QKV = [f"transformer_blocks.0.attn.add_{part}_proj" for part in "qkv"]
@@ -154,34 +154,42 @@ def draw_pairs(name: str, network: nn.Module) -> Iterator[tuple[str, list[str], 
         yield source, layers, (torch.randn(3, inputs, generator=draw), torch.randn(sum(sizes), 3, generator=draw))
 
 
-def effects(weights: AdapterWeights) -> dict[str, Tensor]:
-    result = {}
-    for name, [delta] in weights.layers.items():
-        assert isinstance(delta, LowRank)
-        result[name] = delta.scale * delta.up @ delta.down
-    return result
+def split_rows(network: nn.Module, layers: list[str], up: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yields each layer with its rows of the upper matrix."""
+    sizes = [len(network.get_submodule(layer).get_parameter("weight")) for layer in layers]
+    return zip(layers, up.split(sizes), strict=True)
+
+
+def write_tensors(name: str, convention: str, component: str, network: nn.Module, mark: str = "") -> dict[str, Tensor]:
+    """Returns the tensors of a file with the makers' layers whose names contain `mark`."""
+    tensors: dict[str, Tensor] = {}
+    for source, layers, (down, up) in draw_pairs(name, network):
+        if mark in source and convention in MAKERS_CONVENTIONS:
+            tensors |= MAKERS_CONVENTIONS[convention](source, down, up)
+        elif mark in source:
+            for layer, rows in split_rows(network, layers, up):
+                written = DIFFUSERS_CONVENTIONS[convention](layer, down, rows)
+                tensors |= {key.replace("COMPONENT", component): each for key, each in written.items()}
+    return tensors
 
 
 @pytest.mark.parametrize("convention", [*MAKERS_CONVENTIONS, *DIFFUSERS_CONVENTIONS])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_convention_gives_the_same_layers(name: str, convention: str, folder: Path) -> None:
     networks = outline(name, folder)
-    network = next(iter(networks.values()))
-    tensors: dict[str, Tensor] = {}
-    expected: dict[str, Tensor] = {}
-    for source, layers, (down, up) in draw_pairs(name, network):
-        rows = up.split([len(network.get_submodule(each).get_parameter("weight")) for each in layers])
-        for layer, part in zip(layers, rows, strict=True):
-            expected |= {f"{component}.{layer}": part @ down for component in networks}
-            if convention in DIFFUSERS_CONVENTIONS:
-                written = DIFFUSERS_CONVENTIONS[convention](layer, down, part)
-                tensors |= {key.replace("COMPONENT", next(iter(networks))): each for key, each in written.items()}
-        if convention in MAKERS_CONVENTIONS:
-            tensors |= MAKERS_CONVENTIONS[convention](source, down, up)
-    actual = effects(read_weights(adapter_file(tensors), networks))
-    assert actual.keys() == expected.keys()
+    component, network = next(iter(networks.items()))
+    weights = read_weights(adapter_file(write_tensors(name, convention, component, network)), networks)
+    expected = {
+        f"{each}.{layer}": rows @ down
+        for _, layers, (down, up) in draw_pairs(name, network)
+        for layer, rows in split_rows(network, layers, up)
+        for each in networks
+    }
+    assert weights.layers.keys() == expected.keys()
     for layer, effect in expected.items():
-        torch.testing.assert_close(actual[layer], effect)
+        [delta] = weights.layers[layer]
+        assert isinstance(delta, LowRank)
+        torch.testing.assert_close(delta.scale * delta.up @ delta.down, effect)
 
 
 def test_xlabs_names_are_layers_of_flux(folder: Path) -> None:
@@ -206,14 +214,14 @@ SDXL_KOHYA = {
     "lora_te2_text_model_encoder_layers_1_self_attn_out_proj": (16, 16),
 }
 STOCK = {
-    "Wan by ComfyUI": ("wan-t2v", "ComfyUI, ai-toolkit, diffusion-pipe", None),
-    "Wan by diffusers": ("wan-t2v", "diffusers", None),
+    "Wan by ComfyUI": ("wan-t2v", "ComfyUI, ai-toolkit, diffusion-pipe", ""),
+    "Wan by diffusers": ("wan-t2v", "diffusers", ""),
     "Z-Image by kohya": ("z-image", "kohya, musubi-tuner, with alpha", "layers"),
-    "Qwen-Image by ComfyUI": ("qwen-image", "ComfyUI, down and up", None),
+    "Qwen-Image by ComfyUI": ("qwen-image", "ComfyUI, down and up", ""),
     "Qwen-Image by musubi-tuner": ("qwen-image", "kohya, musubi-tuner, with alpha", "attn"),
-    "LTX-2 by ComfyUI": ("ltx2", "ComfyUI, ai-toolkit, diffusion-pipe", None),
+    "LTX-2 by ComfyUI": ("ltx2", "ComfyUI, ai-toolkit, diffusion-pipe", ""),
     "Chroma by kohya": ("chroma", "kohya, musubi-tuner, with alpha", "double"),
-    "SDXL by kohya": ("sdxl", "", None),
+    "SDXL by kohya": ("sdxl", "", ""),
 }
 """Files that stock diffusers accepts: the base, the convention, and a part of the adapted layers' names."""
 
@@ -222,19 +230,14 @@ STOCK = {
 @pytest.mark.parametrize("case", STOCK)
 def test_adapted_layers_equal_stock_diffusers(case: str, folder: Path) -> None:
     name, convention, mark = STOCK[case]
-    outlines = outline_of(name, folder, encoders=True)
-    tensors: dict[str, Tensor] = {}
-    for layer, (out, *inputs) in SDXL_KOHYA.items() if name == "sdxl" else ():
-        tensors[f"{layer}.lora_down.weight"] = torch.randn(3, *inputs)
-        tensors[f"{layer}.lora_up.weight"] = torch.randn(out, 3, *(1 for _ in inputs[1:]))
-        tensors[f"{layer}.alpha"] = torch.tensor(2.0)
-    component = "unet" if name == "sdxl" else "transformer"
-    for source, layers, (down, up) in draw_pairs(name, outlines[component]) if name != "sdxl" else ():
-        if mark is None or mark in source:
-            for layer, rows in zip(layers, up.chunk(len(layers)), strict=True) if convention == "diffusers" else ():
-                written = DIFFUSERS_CONVENTIONS[convention](layer, down, rows)
-                tensors |= {key.replace("COMPONENT", component): each for key, each in written.items()}
-            tensors |= MAKERS_CONVENTIONS[convention](source, down, up) if convention in MAKERS_CONVENTIONS else {}
+    outlines = outline(name, folder, encoders=True)
+    if name == "sdxl":
+        tensors = {f"{layer}.alpha": torch.tensor(2.0) for layer in SDXL_KOHYA}
+        for layer, (out, *inputs) in SDXL_KOHYA.items():
+            tensors[f"{layer}.lora_down.weight"] = torch.randn(3, *inputs)
+            tensors[f"{layer}.lora_up.weight"] = torch.randn(out, 3, *(1 for _ in inputs[1:]))
+    else:
+        tensors = write_tensors(name, convention, "transformer", outlines["transformer"], mark)
     pipeline: Any = DiffusionPipeline.from_pretrained(folder / name)
     networks = {each: getattr(pipeline, each) for each in outlines}
     ours = read_weights(adapter_file(tensors), networks).layers
