@@ -59,11 +59,6 @@ def step(state: VideoState) -> None:
     state.video.x, state.audio.x, state.i = state.video.x + 1, state.audio.x - 1, state.i + 1
 
 
-@pytest.fixture
-def store() -> ObjectStore:
-    return ObjectStore("memory:///")
-
-
 def resume(store: ObjectStore) -> tuple[VideoState, tuple[Tensor, Tensor]]:
     """Resumes a new state from the checkpoint. Returns it and its initial latents."""
     state = make_state()

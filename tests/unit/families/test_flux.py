@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -19,31 +18,21 @@ from deployments.bundled import grammar
 from deployments.contract.job import Adapter
 from deployments.contract.model import BUNDLED, CacheSizes
 from deployments.families.family import Family
-from deployments.families.flux1 import Flux1
-from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
 from deployments.families.vae import _blend
 from deployments.images import fit
 from deployments.lru_cache import CacheStats
 
-FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 
-
-@cache
-def load(name: str, **config: Any) -> Family:
-    """Loads a family that reads prompts by its grammar, once for equal settings."""
-    return FAMILIES[name].load(BUNDLED / name, replace(load_options(**config), read_prompt=grammar.read))
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(params=["flux", "flux2klein", "flux3"])
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
 def family(name: str) -> Family:
-    return load(name)
+    return load_family(name)
 
 
 def test_odd_sizes_are_cropped_from_the_middle(family: Family) -> None:
@@ -53,7 +42,7 @@ def test_odd_sizes_are_cropped_from_the_middle(family: Family) -> None:
 
 
 def test_render_side_scales_every_size(name: str) -> None:
-    family = load(name, render_side=64)
+    family = load_family(name, render_side=64)
     state = encode(family, make_job(width=250, height=130, steps=1))
     assert state.grid == (4, 8)
     assert draw(family, state).shape == (130, 250, 3)
@@ -61,7 +50,7 @@ def test_render_side_scales_every_size(name: str) -> None:
 
 @pytest.mark.slow
 def test_enlarge_sharp_keeps_edges(name: str) -> None:
-    smooth, sharp = load(name, render_side=64), load(name, render_side=64, enlarge="sharp")
+    smooth, sharp = load_family(name, render_side=64), load_family(name, render_side=64, enlarge="sharp")
     state = encode(smooth, make_job(width=250, height=130, steps=1))
     pixels = draw(smooth, state)
     small = smooth.finish(replace(state, job=change_job(state.job, width=128, height=64)))
@@ -86,33 +75,39 @@ def test_preview_resembles_the_image(family: Family) -> None:
 @pytest.mark.parametrize("name", ["flux2klein", "flux3"])
 def test_at_most_ten_references(name: str) -> None:
     image = random_image(0, 64, 64)
-    ten, eleven = load(name).encode([request(make_job(), *[image] * count) for count in (10, 11)])
+    ten, eleven = load_family(name).encode([request(make_job(), *[image] * count) for count in (10, 11)])
     assert isinstance(ten, State)
     assert ten.per["references"].shape[1] == 10 * 16
     assert isinstance(eleven, JobError)
     assert "at most 10" in str(eleven)
-    small = encode(load(name, render_side=64), make_job(), image)
+    small = encode(load_family(name, render_side=64), make_job(), image)
     unscaled = ten.per["references"][:, :16]
     assert torch.equal(small.per["references"], unscaled), "references of the rendered size are not scaled"
 
 
-def test_grammar_normalizes_the_prompt(family: Family) -> None:
+@pytest.fixture(scope="module")
+def reader() -> Flux3:
+    """Returns a family that reads prompts by the bundled grammar."""
+    return Flux3.load(BUNDLED / "flux3", replace(load_options(), read_prompt=grammar.read))
+
+
+def test_grammar_normalizes_the_prompt(reader: Flux3) -> None:
     freeform, canonical = (
-        encode(family, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle")
+        encode(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle")
     )
     assert torch.equal(freeform.per["text"], canonical.per["text"])
 
 
 @pytest.mark.parametrize("prompt", ["кошка", " "])
-def test_prompt_without_known_words_is_encoded(family: Family, prompt: str) -> None:
-    states = family.encode([request(make_job(prompt=text, steps=1)) for text in (prompt, "a red circle", prompt)])
+def test_prompt_without_known_words_is_encoded(reader: Flux3, prompt: str) -> None:
+    states = reader.encode([request(make_job(prompt=text, steps=1)) for text in (prompt, "a red circle", prompt)])
     assert all(isinstance(state, State) for state in states)
-    assert draw(family, encode(family, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
+    assert draw(reader, encode(reader, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
 
 
-def test_adapter_gets_the_original_prompt() -> None:
+def test_adapter_gets_the_original_prompt(reader: Flux3) -> None:
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
-    alone, tuned = (encode(load("flux3"), job).per["text"] for job in jobs)
+    alone, tuned = (encode(reader, job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)
 
 
