@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,16 +145,18 @@ def test_setting_that_does_not_fit_the_checkpoint_is_named(flux: Path, settings:
 
 
 def test_fastest_attention_wins(flux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = {"native"}
+    now, seconds = 0.0, {"native": 5.0, "_native_math": 1.0}
 
     def probe(pipeline: Any, *_: Any) -> bool:
+        nonlocal now
         used = next(iter(pipeline.transformer.attn_processors.values()))._attention_backend
-        time.sleep(0.05 if str(used.value) in slow else 0.01)
+        now += seconds[str(used.value)]
         return True
 
     monkeypatch.setattr(diffusers_loading, "probe_pipeline", probe)
+    monkeypatch.setattr(diffusers_loading.time, "perf_counter", lambda: now)
     assert load(flux, attention=("native", "_native_math")).setup["attention"] == "_native_math"
-    slow.add("_native_math")
+    seconds["_native_math"] = 9.0
     assert load(flux, attention=("native", "_native_math")).setup["attention"] == "native"
 
 
