@@ -62,10 +62,12 @@ def open_image(file: bytes) -> Image.Image:
 
 PLACEHOLDERS: Final = {
     "photo": photo(),
+    "data_uri": f"data:image/png;base64,{photo()}",
     "mask": mask(),
     "small_mask": mask(64, 64),
-    "large": plain(2100, 2100),
-    "long": "x" * 257,
-    "url": "x" * 2083,
+    "under_4_mp": plain(2000, 2000),
+    "over_4_mp": plain(2100, 2100),
+    "longest": "x" * 256,
+    "too_long": "x" * 257,
 }
 """Values of the names after a dollar in the YAML files."""

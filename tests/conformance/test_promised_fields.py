@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from sent_images import NO_IMAGE, photo
-from server_under_test import ENDPOINTS, NO_FINETUNE, Json, ServerUnderTest, minimal_body
+from sent_images import NO_IMAGE, PLACEHOLDERS, photo
+from server_under_test import ENDPOINTS, NO_FINETUNE, RULES, Json, ServerUnderTest, minimal_body
 from support.promises import promise
 
+_COMMON: Final = "Common field types"
+_DECIDED: Final = "Decided: submission"
 _WRONG: Final[dict[str, tuple[Any, ...]]] = {
     "text": (7, {"a": "b"}),
     "integer": ("some", 1.5),
@@ -18,12 +20,12 @@ _WRONG: Final[dict[str, tuple[Any, ...]]] = {
     "choice": ("no such value", 7),
     "image": (7,),
     "other": (7, {"a": "b"}),
-    "hook": ("no address", "http://127.0.0.1/" + "x" * 2070, "", 7),
+    "hook": ("no address", "https://example.com/".ljust(2084, "x"), "", 7),
 }
 _RIGHT: Final[dict[str, tuple[Any, ...]]] = {
     "text": ("a red circle",),
     "flag": (True, False),
-    "image": (photo(),),
+    "image": (photo(), PLACEHOLDERS["data_uri"]),
 }
 _OUTSIDE_STEP: Final = 0.01
 """Distance from its bounds at which a number is tried."""
@@ -36,17 +38,31 @@ def _fields() -> Iterator[Any]:
         section = "Decided: video" if endpoint == "gen-3-video" else spec["section"]
         for names, each in spec.get("fields", {}).items():
             for name in names.split():
-                says = each["says"]
-                sentence = f"{tool}`{name}`{says}" if says.startswith("*") else f"{tool}`{name}`: {says}"
-                yield pytest.param(endpoint, name, each, marks=promise(section, sentence), id=f"{endpoint}-{name}")
+                if "decided" in each:
+                    yield _field(endpoint, name, each, _DECIDED, each["decided"])
+                else:
+                    colon = "" if each["says"].startswith("*") else ": "
+                    yield _field(endpoint, name, each, section, f"{tool}`{name}`{colon}{each['says']}")
         if like := spec.get("like"):
             for names, each in ENDPOINTS[like["endpoint"]]["fields"].items():
-                mark = promise(section, like["says"])
                 for name in names.split():
                     if name not in like["but"]:
-                        yield pytest.param(endpoint, name, each, marks=mark, id=f"{endpoint}-{name}")
+                        yield _field(endpoint, name, each, section, like["says"])
 
 
+def _field(endpoint: str, name: str, spec: Json, section: str, sentence: str) -> Any:
+    further = [each for each in RULES["fields"] if each["field"] == f"{endpoint} {name}"]
+    marks = [promise(each.get("section", "Limits"), each["says"]) for each in further]
+    return pytest.param(endpoint, name, spec, marks=[promise(section, sentence), *marks], id=f"{endpoint}-{name}")
+
+
+@promise(_COMMON, "`webhook_url`: string or null, URI format, length 1 to 2083.")
+@promise(_COMMON, "`webhook_secret`: string or null, secret for webhook signature verification.")
+@promise(_COMMON, "`seed`: integer or null, reproducibility; random when omitted.")
+@promise(_COMMON, "`output_format`: enumerated string or null.")
+@promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
+@promise(_DECIDED, "`output_format` `webp` accepted on every route")
+@promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
 @pytest.mark.parametrize(("endpoint", "name", "spec"), list(_fields()))
 def test_field_accepts_exactly_its_documented_values(
     server: ServerUnderTest, endpoint: str, name: str, spec: Json

@@ -30,6 +30,11 @@ _AMOUNTS: Final = ("cost", "input_mp", "output_mp")
 _PARALLEL: Final = 5
 
 
+@promise(
+    "Endpoints",
+    "Every generation endpoint answers with a task submission response on success (HTTP 200) and the validation error "
+    "body on HTTP 422.",
+)
 @promise(_RESPONSE, "`cost`: number or null: on endpoints whose response lists it: Cost in credits for this request")
 @promise(_RESPONSE, "`input_mp`: number or null: same: Input megapixels, 2 decimal places")
 @promise(_RESPONSE, "`output_mp`: number or null: same: Output megapixels, 2 decimal places")

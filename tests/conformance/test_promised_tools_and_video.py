@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from sent_images import open_image, photo, plain
+from sent_images import open_image, photo
 from server_under_test import OUTPAINTING, VIDEO, Json, ServerUnderTest, is_number, problems
 from support.promises import promise
 
@@ -17,35 +17,17 @@ _I2V: Final[Json] = {"mode": "i2v", "prompt": "waves", "duration": 5}
 _V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
 
 
-@promise(
-    _TOOLS,
-    "Prompt-free removal of masked content from an image; input is an image and a binary mask; optional edge expansion",
-)
-def test_erase_needs_image_and_mask(server: ServerUnderTest) -> None:
-    server.expect_accepted("gen-tools/erase-v1")
-    server.expect_rejected("gen-tools/erase-v1", without="image")
-    server.expect_rejected("gen-tools/erase-v1", without="mask")
-
-
 @promise(_TOOLS, "Extends an image beyond its borders; no prompt; direct `width` / `height`")
-@promise(_TOOLS, "placement of the reference via `reference_offset_x` / `reference_offset_y`")
 @promise(_TOOLS, "`mode` parameter with values `fast` and `high` (default `high`)")
 @promise(_TOOLS, "up to 4 MP output; both modes share request fields and response format")
+@promise("Limits", "Tool input size: 4 MP (deblur, vto-v2); 2 MP (vto-v1); 4 MP output (outpainting): tool endpoints")
 @promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
-def test_outpainting_fields(server: ServerUnderTest) -> None:
-    server.expect_accepted(OUTPAINTING, reference_offset_x=0, reference_offset_y=32)
-    server.expect_rejected(OUTPAINTING, without="width")
+def test_outpainting_limits_the_area_and_the_offset(server: ServerUnderTest) -> None:
     server.expect_rejected(OUTPAINTING, prompt="a field")
     for mode in ("fast", "high"):
         server.expect_accepted(OUTPAINTING, mode=mode, width=2048, height=2048)
     server.expect_rejected(OUTPAINTING, width=2064, height=2048)
     server.expect_rejected(OUTPAINTING, "reference_offset_x", "width", "input_image", reference_offset_x=-8)
-    server.expect_accepted(OUTPAINTING, reference_offset_x=-8, auto_crop=True)
-
-
-@promise(_TOOLS, "Same request and response format as `vto-v1`; inputs up to 4 MP used as-is")
-def test_second_try_on_accepts_4_megapixels(server: ServerUnderTest) -> None:
-    server.expect_accepted("gen-tools/vto-v2", person=plain(2000, 2000))
 
 
 @needs("results")
@@ -106,15 +88,16 @@ def test_video_rejects_unknown_fields(server: ServerUnderTest) -> None:
     }
 
 
+@promise("Limits", "Video keyframes: 1 to 10: `i2v`")
 @promise(
     _DECIDED,
     "`keyframes`: req: 1 to 10 images (string or array of strings), or `[seconds, image]` pairs in time order; no "
     "mixing.",
 )
 def test_keyframes_are_images_or_timed_pairs(server: ServerUnderTest) -> None:
-    for keyframes in (photo(), [photo(), photo()], [[0, photo()], [3, photo()]]):
+    for keyframes in (photo(), [photo()] * 10, [[0, photo()], [3, photo()]]):
         server.expect_accepted(VIDEO, **_I2V | {"keyframes": keyframes, "draft": False})
-    for wrong in ([[3, photo()], [1, photo()]], [photo(), [3, photo()]]):
+    for wrong in ([], [photo()] * 11, [[3, photo()], [1, photo()]], [photo(), [3, photo()]]):
         server.expect_rejected(VIDEO, "keyframes", **_I2V | {"keyframes": wrong, "draft": False})
 
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from sent_images import cut_out, make_rotated, make_truncated, mask, open_image, photo, plain
+from sent_images import cut_out, make_rotated, make_truncated, open_image, photo, plain
 from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, minimal_body, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
-_COMMON: Final = "Common field types"
 _KLEIN: Final = "1. gen-3-image-klein"
 _DECIDED: Final = "Decided: submission"
-
-
-@promise(_COMMON, "`webhook_url`: string or null, URI format, length 1 to 2083.")
-@promise(_COMMON, "`webhook_secret`: string or null, secret for webhook signature verification.")
-@promise(_COMMON, "`seed`: integer or null, reproducibility; random when omitted.")
-@promise(_COMMON, "`output_format`: enumerated string or null.")
-@promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
-def test_common_fields_have_their_types(server: ServerUnderTest) -> None:
-    for url in ("", "http://127.0.0.1/".ljust(2084, "x"), "not a uri"):
-        server.expect_rejected("gen-pro", webhook_url=url)
-    server.expect_rejected("gen-pro", webhook_secret=7)
-    server.expect_rejected("gen-pro", seed="seven")
-    server.expect_rejected("gen-kontext-pro", output_format="bmp")
-    server.expect_rejected("gen-2-pro-preview", input_image={"url": "x"})
-    server.expect_accepted("gen-pro", webhook_url=None, webhook_secret=None, seed=None, output_format=None)
-    server.expect_accepted("gen-pro", webhook_secret="a secret")
-    server.expect_accepted("gen-2-pro-preview", input_image=photo())
 
 
 @promise(_KLEIN, "`width` x `height` at most 16822272 pixels")
@@ -89,22 +71,16 @@ def test_strict_endpoint_rejects_unknown_fields(server: ServerUnderTest, endpoin
 
 
 @promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
-@promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
-def test_mask_must_fit_the_image(server: ServerUnderTest) -> None:
+def test_image_with_alpha_needs_no_mask(server: ServerUnderTest) -> None:
     server.expect_accepted("gen-pro-1.0-fill", image=cut_out(), mask=None)
-    server.expect_rejected("gen-pro-1.0-fill", mask=mask(96, 72))
 
 
-@promise(
-    _DECIDED,
-    "`user` (string 1 to 256 or null: the caller's own end-user id, kept with the task, never shown to others)",
-)
-@pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-kontext-pro", "gen-pro"])
-def test_user_is_accepted_by_every_endpoint(server: ServerUnderTest, endpoint: str) -> None:
-    server.expect_rejected(endpoint, user="")
-    server.expect_rejected(endpoint, user="x" * 257)
-    server.expect_accepted(endpoint, user="x" * 256)
-    server.expect_accepted(endpoint, user=None)
+@promise("Limits", "Input images: up to 8 (`input_image` to `input_image_8`): endpoints 2 and 3")
+@promise("Limits", "Input images: up to 4: endpoint 4")
+@pytest.mark.parametrize(("endpoint", "count"), [("gen-2-pro-preview", 8), ("gen-kontext-pro", 4)])
+def test_all_image_fields_are_accepted_at_once(server: ServerUnderTest, endpoint: str, count: int) -> None:
+    names = ["input_image", *(f"input_image_{number}" for number in range(2, count + 1))]
+    server.expect_accepted(endpoint, **dict[str, Any].fromkeys(names, photo()))
 
 
 @promise(
@@ -126,21 +102,6 @@ def test_synonyms_are_accepted(server: ServerUnderTest) -> None:
     server.expect_accepted("gen-pro-1.0-fill", image=None, input_image=photo())
     server.expect_accepted("gen-2-max", prompt_upsampling=True)
     server.expect_accepted("gen-kontext-pro", disable_pup=True)
-
-
-@promise(_DECIDED, "`output_format` `webp` accepted on every route")
-def test_webp_is_accepted(server: ServerUnderTest) -> None:
-    for name in (KLEIN, "gen-2-max", "gen-2-pro-preview", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill"):
-        server.expect_accepted(name, output_format="webp")
-
-
-@promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
-def test_data_uri_is_accepted(server: ServerUnderTest) -> None:
-    uri = f"data:image/png;base64,{photo()}"
-    server.expect_accepted(KLEIN, images=[uri])
-    server.expect_accepted("gen-kontext-pro", input_image=uri)
-    server.expect_accepted("gen-pro", image_prompt=uri)
-    server.expect_accepted("gen-pro-1.0-fill", image=uri)
 
 
 @promise(_DECIDED, "At most 20 MB decoded and 20 MP each")

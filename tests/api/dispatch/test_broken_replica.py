@@ -1,19 +1,20 @@
-"""A broken replica beside a healthy one, with real engines and a real queue: no failure is blamed on a task."""
+"""Broken replicas and models, over a real queue: tasks are retried, and blamed only for their own failures."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from ray.serve.exceptions import RequestCancelledError
 from support.dispatchers import Scene
 from support.replicas import Replicas
+from support.tasks import with_limits
 from support.virtual_backend import VirtualBackend
 
 from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.events import Event, Started
-from deployments.contract.job import GenerationJob
 from deployments.contract.model_fault import ModelFault
 from deployments.engine.requests import DEVICE_BROKEN, STORAGE_UNREACHABLE
 from serve_app.dispatcher import failures
@@ -23,7 +24,7 @@ TASKS = 120
 
 
 def failing(call: str, error: Callable[[], Exception]) -> VirtualBackend:
-    """A backend whose `call` fails, whatever the job."""
+    """Returns a backend whose `call` fails for every job."""
 
     def before(name: str, ids: list[str]) -> None:
         if name == call:
@@ -66,13 +67,11 @@ async def test_a_broken_replica_is_replaced_and_ends_no_task(
     tasks = await scene.wait_for_end(ids)
     assert {task.status for task in tasks} == {Status.READY}
     assert replicas.replaced == 1
-    # What fails first on a model that was proven to run may be to blame; a device that breaks blames nobody.
+    # A job may be to blame if it is the first to fail on a model that ran before. A broken device blames no job.
     assert sum(task.crashes for task in tasks) == (0 if broken == "a device that broke" else 1)
 
 
-class Ending:
-    """A stream of these events."""
-
+class ScriptedStream:
     def __init__(self, *events: Event) -> None:
         self._stream = events
 
@@ -84,40 +83,40 @@ class Ending:
         """Does nothing: the stream ends by itself."""
 
 
-@pytest.mark.parametrize("failing", [(Started(), STORAGE_UNREACHABLE), (DEVICE_BROKEN,)], ids=["storage", "not begun"])
-async def test_storage_faults_and_refusals_before_the_start_never_count(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, failing: tuple[Event, ...]
+STORAGE, NOT_STARTED, INTERRUPTED = (Started(), STORAGE_UNREACHABLE), (DEVICE_BROKEN,), (Started(), DEVICE_BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "attempts", "details"),
+    [
+        (STORAGE, Status.READY, 5, None),
+        (NOT_STARTED, Status.READY, 5, None),
+        (INTERRUPTED, Status.ERROR, 2, {"error": DEVICE_BROKEN.reason}),
+    ],
+    ids=["storage fault", "refused before the start", "interrupted"],
+)
+async def test_only_interruptions_of_started_work_end_a_task(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    events: tuple[Event, ...],
+    status: Status,
+    attempts: int,
+    details: dict[str, Any] | None,
 ) -> None:
     monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
-    attempts = 2 * scene.store.limits.max_interruptions
-    streams = iter([Ending(*failing) for _ in range(attempts)])
+    scene.store = with_limits(scene.store, max_interruptions=2)
+    streams = iter([ScriptedStream(*events) for _ in range(4)])
     scene.call = lambda job: next(streams, None) or scene.model.generate(job)
     scene.dispatcher()
     (task,) = await scene.wait_for_end(await scene.submit())
-    assert (task.status, task.attempt, task.crashes) == (Status.READY, attempts + 1, 0)
-    assert not int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task.id}", "interruptions") or 0)  # type: ignore[misc]
-
-
-async def test_too_many_interruptions_end_the_task_without_a_crash(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
-    scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
-    scene.dispatcher()
-    (task,) = await scene.wait_for_end(await scene.submit())
-    assert (task.status, task.attempt, task.crashes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
-    assert task.details == {"error": DEVICE_BROKEN.reason}
+    assert (task.status, task.attempt, task.crashes, task.details) == (status, attempts, 0, details)
 
 
 async def test_tasks_of_a_model_that_stays_broken_end(scene: Scene) -> None:
     fault = ModelFault("/models/mine has no unet", "the model can't be loaded: … has no unet")
-    calls: list[NeverStarts] = []
-
-    def call(job: GenerationJob) -> NeverStarts:
-        calls.append(NeverStarts())
-        return calls[-1]
-
-    scene.call = call
+    calls = [NeverStarts() for _ in range(20)]
+    streams = iter(calls)
+    scene.call = lambda job: next(streams)
     dispatcher = scene.dispatcher()
     ids = await scene.submit(6)
     await scene.until(lambda: dispatcher.waits_for_replica)
@@ -145,7 +144,7 @@ async def test_model_that_loads_again_takes_its_tasks(scene: Scene) -> None:
 
 
 class NeverStarts:
-    """A call for which there is no replica."""
+    """A call that waits for a replica until it is cancelled."""
 
     def __init__(self) -> None:
         self._cancelled = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A queue against a simulated model and the real store, while replicas and dispatchers die, hang and drain."""
+"""Queue consumers over the real store and a simulated model, while replicas and dispatchers die, hang and drain."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import json
 from typing import Any
 
 import pytest
-from ray.exceptions import ActorUnavailableError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support.dispatchers import PATIENCE_S, PRICE, Scene, Write, fake_rewriter
+from support.attempts import AttemptScene
+from support.dispatchers import PATIENCE_S, PRICE, Scene, fake_rewriter
 from support.otlp_collector import collecting
 from support.payloads import new_payload
 from support.tasks import QUEUE, make_due, new_task
 
-from deployments.contract.job import GenerationJob
 from deployments.contract.moderation import Thresholds
 from deployments.telemetry.tracing import TracingSpec, create_tracer
-from serve_app.dispatcher import attempt, queue
-from serve_app.dispatcher.attempt import NOT_REWRITTEN
-from serve_app.dispatcher.clients import EventStream
+from serve_app.dispatcher import attempt, failures, queue
+from serve_app.dispatcher.attempt import AttemptOutcome, Timeouts
 from serve_app.dispatcher.queue import DeviceTurn
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.payload import VERSION
-from serve_app.tasks.scripts import ReleaseOutcome
+from serve_app.tasks.scripts import ReleaseCause, ReleaseOutcome
 from serve_app.tasks.task import Status
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -92,12 +90,8 @@ async def test_another_dispatcher_takes_over_from_a_dead_one(scene: Scene) -> No
     await scene.kill(first)
     scene.model.finishing.set()
     scene.dispatcher()
-
-    async def all_reaped() -> bool:
-        await scene.store.reap(QUEUE)
-        return (await scene.store.reads.counts(QUEUE)).get("reaped", 0) == 8
-
-    await scene.until(all_reaped)
+    await make_due(scene.store, f"leased:{QUEUE}")
+    assert await scene.store.reap(QUEUE) == 8
     assert {task.status for task in await scene.wait_for_end(ids)} == {Status.READY}
 
 
@@ -124,13 +118,12 @@ async def test_cancelling_stops_the_work(scene: Scene, channel: str) -> None:
     assert scene.model.finished == {}
 
 
-async def test_silent_model_counts_as_lost(scene: Scene) -> None:
-    scene.dispatcher(stall_s=1.1)
-    (task_id,) = await at_work(scene)
-    await scene.until(lambda: scene.model.started[task_id] == 2)
-    scene.model.finishing.set()
-    (task,) = await scene.wait_for_end([task_id])
-    assert (task.status, task.crashes >= 1) == (Status.READY, True)
+async def test_silent_model_counts_as_lost() -> None:
+    scene = AttemptScene()
+    scene.timeouts = Timeouts(start_s=PATIENCE_S, stall_s=0.05)
+    scene.model.before_last.clear()
+    assert await scene.attempt().run() is AttemptOutcome.RELEASED
+    assert scene.store.releases == [ReleaseCause.CRASH]
 
 
 async def test_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
@@ -147,7 +140,8 @@ async def test_model_that_does_not_begin_costs_no_crash(scene: Scene) -> None:
     assert (task.status, task.crashes) == (Status.READY, 0)
 
 
-async def test_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
+async def test_job_of_a_later_release_goes_back_untouched(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_PAUSE_S", 0.0)
     dispatcher = scene.dispatcher(headroom=1)
     newer, payload = new_task(price=PRICE), json.dumps({"v": VERSION + 1, "scene": "of another shape"})
     await scene.store.submit(newer)
@@ -155,9 +149,7 @@ async def test_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:
     dispatcher.wake.set()
 
     async def was_released() -> bool:
-        return (await scene.task(newer.id)).attempt > 0 and (await scene.store.reads.counts(QUEUE)).get(
-            "requeued", 0
-        ) > 0
+        return (await scene.store.reads.counts(QUEUE)).get("requeued", 0) > 0
 
     await scene.until(was_released)
     task = await scene.task(newer.id)
@@ -224,113 +216,11 @@ async def test_drain_gives_back_a_task_that_waits_for_moderation(scene: Scene, m
     assert (await scene.store.reads.counts(QUEUE))["leased"] == 0
 
 
-def record_jobs(scene: Scene) -> list[GenerationJob]:
-    """Returns a list of the jobs that reach the model from now on."""
-    jobs, call = list[GenerationJob](), scene.call
-
-    def record(job: GenerationJob) -> EventStream:
-        jobs.append(job)
-        return call(job)
-
-    scene.call = record
-    return jobs
-
-
-def say(text: str) -> Write:
-    async def write(prompt: str, seed: int) -> str:
-        return text.format(prompt=prompt.strip(), seed=seed)
-
-    return write
-
-
-async def fail(prompt: str, seed: int) -> str:
-    raise ActorUnavailableError("gone", None)
-
-
-async def leave(prompt: str, seed: int) -> str:
-    return prompt
-
-
-async def hang(prompt: str, seed: int) -> str:
-    return await asyncio.Future()
-
-
-@pytest.mark.parametrize(
-    ("rewrite", "rewrite_edit", "job", "prompt"),
-    [
-        (say("{prompt}, {seed}"), None, {}, "a star"),
-        (say("{prompt}, {seed}"), None, {"rewrite": True}, "a star, 1"),
-        (fail, None, {"rewrite": True}, "a star"),
-        (hang, None, {"rewrite": True}, "a star"),
-        (say("x"), None, {"rewrite": True, "references": ("inputs/t/0.png",)}, "a star"),
-        (
-            say("x"),
-            say("{prompt}; all else stays"),
-            {"rewrite": True, "references": ("i/0",)},
-            "a star; all else stays",
-        ),
-        (say("x"), leave, {"rewrite": True, "references": ("i/0",)}, "a star"),
-    ],
-)
-async def test_prompt_is_rewritten_if_requested_and_enabled(
-    scene: Scene, rewrite: Write, rewrite_edit: Write | None, job: dict[str, Any], prompt: str
-) -> None:
-    scene.rewriter = fake_rewriter(rewrite, rewrite_edit)
-    scene.dispatcher()
-    (task,) = await scene.wait_for_end(await scene.submit(**job))
-    assert task.result is not None
-    assert task.result.prompt == prompt
-    failed = rewrite in (fail, hang) or rewrite_edit is leave
-    assert task.details == ({"warnings": [NOT_REWRITTEN]} if failed else None)
-
-
-FREE = {"open_ratio": True, "area": 1024**2}
-
-
-@pytest.mark.parametrize(
-    ("prompt", "ratio", "size"),
-    [
-        ("a giraffe", say("2:3"), (832, 1248)),
-        ("a giraffe", say("A phone wallpaper suits it."), (768, 1360)),
-        ("a giraffe, square format", say("2:3"), (832, 1248)),
-        ("a giraffe, square format", say("I like giraffes."), (1024, 1024)),
-        ("a giraffe, square format", fail, (1024, 1024)),
-        ("a giraffe, square format", hang, (1024, 1024)),
-        ("a giraffe, square format", None, (1024, 1024)),
-        ("a giraffe", fail, (1360, 768)),
-    ],
-)
-async def test_ratio_comes_from_rewriter_then_prompt_then_default(
-    scene: Scene, prompt: str, ratio: Write | None, size: tuple[int, int]
-) -> None:
-    jobs, scene.rewriter = record_jobs(scene), fake_rewriter(ratios=ratio)
-    scene.dispatcher()
-    (task,) = await scene.wait_for_end(await scene.submit(prompt=prompt, **FREE))
-    assert task.result is not None
-    assert task.result.prompt == prompt
-    await scene.wait_for_end(await scene.submit(width=80, height=80))
-    assert [(job.request.width, job.request.height) for job in jobs] == [size, (80, 80)], (
-        "what was asked for is no choice"
-    )
-
-
-async def test_rewriter_sees_no_layout(scene: Scene) -> None:
-    prompts = list[str]()
-
-    async def note(prompt: str, seed: int) -> str:
-        prompts.append(prompt.strip())
-        return ""
-
-    scene.rewriter = fake_rewriter(ratios=note)
-    scene.dispatcher()
-    prompt = 'a giraffe [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "16:9"}]'
-    await scene.wait_for_end(await scene.submit(prompt=prompt, open_ratio=True))
-    assert prompts == ["a giraffe"]
-
-
-@pytest.mark.parametrize("end", ["cancelled", "overdue"])
-@pytest.mark.parametrize("channel", ["by message", "by heartbeat"])
+@pytest.mark.parametrize(("end", "channel"), [("cancelled", "by message"), ("overdue", "by heartbeat")])
 async def test_task_that_ends_during_rewriting_never_reaches_the_model(scene: Scene, end: str, channel: str) -> None:
+    async def hang(prompt: str, seed: int) -> str:
+        return await asyncio.Future()
+
     scene.rewriter = fake_rewriter(hang, timeout_s=60)
     dispatcher = scene.dispatcher(headroom=2)
     (task_id,) = await scene.submit(rewrite=True)

@@ -1,4 +1,4 @@
-"""A store that takes as many tasks as tests like, an outbox over it, and destinations."""
+"""A store with high limits, an outbox over it, and destinations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from support.webhook_senders import make_sender, running, wait_for_attempts
 
 from serve_app.inputs.ssrf import UrlGuard
 from serve_app.tasks.store import TaskStore
+from serve_app.webhooks import sender
 from serve_app.webhooks.outbox import Delivery, Outbox
+
+
+@pytest.fixture(autouse=True)
+def _poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_POLL_S", 0.05)
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ async def other_destination() -> AsyncIterator[WebhookReceiver]:
 
 @pytest.fixture
 def deliver(store: TaskStore, tmp_path: Path) -> Callable[..., Awaitable[Delivery]]:
-    """Ends a task, and has a sender make so many attempts to tell a URL. Unless told otherwise, two follow in hours."""
+    """Ends a task and runs a sender until `attempts` are recorded. By default the retries follow after hours."""
 
     async def deliver(
         url: str, attempts: int = 1, outbox: Outbox | None = None, guard: UrlGuard | None = None, **outcome: Any

@@ -1,8 +1,9 @@
-"""A destination that is down is left alone for a while, then asked once whether it is back; no other one notices."""
+"""The circuit breaker of a destination, and its calls at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import cast
@@ -20,8 +21,6 @@ from support.deliveries import (
     get_delivery,
     make_deliveries_due,
     make_outbox,
-    members,
-    until,
 )
 
 from serve_app.tasks.store import TaskStore
@@ -33,14 +32,8 @@ PER_DESTINATION = 4
 
 @pytest.fixture
 def outbox(store: TaskStore) -> Outbox:
-    """Pauses last for hours; tests that want one to end say so."""
-    return make_outbox(
-        store,
-        failure_threshold=TRIPS,
-        per_destination=PER_DESTINATION,
-        circuit_open_s=HOUR_S,
-        max_circuit_open_s=4 * HOUR_S,
-    )
+    policy = {"failure_threshold": TRIPS, "per_destination": PER_DESTINATION}
+    return make_outbox(store, **policy, circuit_open_s=HOUR_S, max_circuit_open_s=4 * HOUR_S)
 
 
 async def fails(outbox: Outbox, claim: Claim) -> None:
@@ -52,24 +45,22 @@ async def trip(outbox: Outbox) -> None:
         await fails(outbox, await claim_one(outbox))
 
 
-async def health(outbox: Outbox, destination: str = DESTINATION) -> dict[str, str]:
-    key = f"{outbox.channel.removesuffix('outbox')}destination:{destination}"
+async def health(outbox: Outbox) -> dict[str, str]:
+    key = f"{outbox.channel.removesuffix('outbox')}destination:{DESTINATION}"
     return await cast(Awaitable[dict[str, str]], outbox.redis.hgetall(key))
 
 
 async def pause_s(outbox: Outbox) -> float:
-    """How much longer the destination is left alone."""
+    """Returns the seconds until the circuit is half open."""
     seconds, micros = await cast(Awaitable[tuple[int, int]], outbox.redis.time())
     return int((await health(outbox))["open_until"]) / 1000 - int(seconds) - int(micros) / 1e6
 
 
 async def test_circuit_opens_at_the_failure_threshold(store: TaskStore, outbox: Outbox) -> None:
     await end_tasks(store, 20)
-    for _ in range(TRIPS):
-        await fails(outbox, await claim_one(outbox))
-    assert await outbox.claim(10) == []
+    await trip(outbox)
     await make_deliveries_due(outbox, pauses=False)
-    assert await outbox.claim(10) == [], "however often somebody looks"
+    assert await outbox.claim(10) == []
     other = await end_one_task(store, OTHER_URL)
     assert [claim.id for claim in await outbox.claim(10)] == [other]
 
@@ -126,51 +117,35 @@ async def test_open_time_doubles_up_to_the_maximum(store: TaskStore, outbox: Out
     assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
 
 
-async def test_calls_that_fail_together_open_the_circuit_once(store: TaskStore) -> None:
-    outbox = make_outbox(
-        store, failure_threshold=TRIPS, per_destination=20, circuit_open_s=HOUR_S, max_circuit_open_s=100 * HOUR_S
-    )
-    await end_tasks(store, 20)
-    for claim in await outbox.claim(20):
+async def test_calls_that_fail_together_open_the_circuit_once(store: TaskStore, outbox: Outbox) -> None:
+    await end_tasks(store, PER_DESTINATION)
+    for claim in await outbox.claim(PER_DESTINATION):
         await fails(outbox, claim)
     assert (await health(outbox))["times_opened"] == "1"
 
 
-async def test_untried_deliveries_of_a_dead_destination_expire(store: TaskStore) -> None:
-    outbox = make_outbox(
-        store,
-        schedule_s=(0.2, 0.2),
-        timeout_s=0.1,
-        failure_threshold=1,
-        circuit_open_s=0.05,
-        max_circuit_open_s=0.05,
-        per_destination=2,
-    )
-    ids = await end_tasks(store, 150)
-    tried: set[str] = set()
+async def set_age(store: TaskStore, task_id: str, age_s: float) -> None:
+    since_ms = int((time.time() - age_s) * 1000)
+    await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", str(since_ms)))
 
-    async def all_have_failed() -> bool:
-        for claim in await outbox.claim(10):
-            tried.add(claim.id)
-            await outbox.record(claim, DOWN, DeliveryOutcome.RETRY, wait_s=0.2, health=DestinationHealth.DOWN)
-        return len(await members(store.redis, f"{store.prefix}undelivered")) == len(ids)
 
-    await until(all_have_failed)
-    untried = set(ids) - tried
-    assert untried
-    for task_id in untried:
-        delivery = await get_delivery(outbox, task_id)
-        assert (delivery.state, delivery.attempts, delivery.next) == (DeliveryState.FAILED, 0, None)
-        assert [attempt.error for attempt in delivery.log] == ["the destination was never back"]
+async def test_untried_delivery_of_a_dead_destination_expires(store: TaskStore, outbox: Outbox) -> None:
+    first = await end_one_task(store)
+    await trip(outbox)
+    old, young = await end_tasks(store, 2)
+    await set_age(store, old, outbox.retries.max_age_s + 60)
+    await set_age(store, young, outbox.retries.max_age_s - 60)
     await make_deliveries_due(outbox)
-    assert await outbox.claim(10) == []
-    assert await members(store.redis, outbox.channel) == []
+    assert [claim.id for claim in await outbox.claim(10)] == [first]
+    expired = await get_delivery(outbox, old)
+    assert (expired.state, expired.attempts, expired.next) == (DeliveryState.FAILED, 0, None)
+    assert [attempt.error for attempt in expired.log] == ["the destination was never back"]
+    assert (await get_delivery(outbox, young)).state is DeliveryState.WAITING
 
 
 async def test_old_delivery_of_a_healthy_destination_is_tried(store: TaskStore, outbox: Outbox) -> None:
-    """The destination is well; it was the senders that were away."""
-    [task_id] = await end_tasks(store)
-    await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
+    task_id = await end_one_task(store)
+    await set_age(store, task_id, outbox.retries.max_age_s + 60)
     assert [claim.id for claim in await outbox.claim(10)] == [task_id]
 
 
