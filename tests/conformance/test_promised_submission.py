@@ -87,10 +87,8 @@ def test_bodies_are_json(server: ServerUnderTest) -> None:
 
 
 @promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
-@pytest.mark.parametrize(("width", "height"), [(1024, 1024), (1280, 720)])
-def test_megapixel_has_1048576_pixels(server: ServerUnderTest, width: int, height: int) -> None:
-    reply = server.create_task(KLEIN, {"width": width, "height": height})
-    assert reply["output_mp"] == round(width * height / 2**20, 2)
+def test_megapixel_has_1048576_pixels(server: ServerUnderTest) -> None:
+    assert server.create_task(KLEIN, {"width": 1280, "height": 720})["output_mp"] == round(1280 * 720 / 2**20, 2)
 
 
 @pytest.mark.needs("hook")

@@ -96,9 +96,8 @@ def test_deprecated_endpoint_has_the_header(server: ServerUnderTest, name: str) 
 @promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
 @promise(_DECIDED, '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
 def test_older_name_links_to_its_successor(server: ServerUnderTest) -> None:
-    assert server.post("/v1/gen-pro-1.1", {"width": 255}).status_code == 422
-    older = server.post("/v1/gen-pro-1.0", {"width": 255})
-    assert older.status_code == 422
+    _post_invalid(server, "gen-pro-1.1")
+    older = _post_invalid(server, "gen-pro-1.0")
     assert "deprecation" in older.headers
     assert "successor-version" in older.headers["link"]
     assert "gen-pro-1.1" in older.headers["link"]

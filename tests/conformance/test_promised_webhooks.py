@@ -18,7 +18,8 @@ needs = pytest.mark.needs("destination", "results")
 _EVENTS: Final = "Events"
 _DECIDED: Final = "Decided: webhooks"
 _SECRET: Final = "conformance-secret"
-_WHSEC: Final = "whsec_" + base64.b64encode(b"conformance conformance!").decode()
+_WHSEC_KEY: Final = b"conformance conformance!"
+_WHSEC: Final = "whsec_" + base64.b64encode(_WHSEC_KEY).decode()
 
 
 def _deliver(server: ServerUnderTest, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
@@ -66,23 +67,18 @@ def test_webhook_body_equals_polling(server: ServerUnderTest) -> None:
 
 
 @needs
+@promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
 @promise(_EVENTS, "`webhook_secret`, when supplied, is used for signature verification of the notification.")
 @promise(_DECIDED, "`webhook-id` (same on every retry), `webhook-timestamp`, `webhook-signature`")
 @promise(_DECIDED, "`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
 @promise(_DECIDED, "`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
-def test_secret_signs_the_webhook(server: ServerUnderTest) -> None:
-    _, [delivery] = _deliver(server, webhook_secret=_SECRET)
-    assert _verify(_SECRET.encode(), delivery)
+@pytest.mark.parametrize(("secret", "key"), [(_SECRET, _SECRET.encode()), (_WHSEC, _WHSEC_KEY)], ids=["text", "whsec"])
+def test_secret_signs_the_webhook(server: ServerUnderTest, secret: str, key: bytes) -> None:
+    _, [delivery] = _deliver(server, webhook_secret=secret)
+    assert _verify(key, delivery)
     assert abs(int(delivery.headers["webhook-timestamp"]) - time.time()) < 600
-    right = "sha256=" + hmac.digest(_SECRET.encode(), delivery.body, hashlib.sha256).hex()
-    assert delivery.headers["x-webhook-signature"] == right
-
-
-@needs
-@promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
-def test_whsec_secrets_are_decoded(server: ServerUnderTest) -> None:
-    _, [delivery] = _deliver(server, webhook_secret=_WHSEC)
-    assert _verify(base64.b64decode(_WHSEC.removeprefix("whsec_")), delivery)
+    plain = "sha256=" + hmac.digest(secret.encode(), delivery.body, hashlib.sha256).hex()
+    assert delivery.headers["x-webhook-signature"] == plain
 
 
 @needs
@@ -100,11 +96,9 @@ def test_failed_webhook_is_retried(server: ServerUnderTest) -> None:
     "url",
     [
         "ftp://example.com/x",
-        "file:///etc/passwd",
-        "http://user:secret@example.com/x",
-        "http://169.254.169.254/latest/meta-data/",
+        "http://a:b@example.com/x",
+        "http://169.254.169.254/",
         "http://10.0.0.1/",
-        "http://192.168.0.1/",
         "http://[fe80::1]/",
     ],
 )

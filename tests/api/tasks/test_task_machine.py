@@ -1,4 +1,4 @@
-"""Any sequence of steps, by any number of workers, living and dead, keeps the invariants of the store."""
+"""A state machine: every sequence of steps by live and dead workers keeps the invariants of the task store."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         leases = Bundle("leases")
 
         def __init__(self) -> None:
-            # A server that stalls is waited for, and no call repeated: what is counted here is what each call answered.
+            # Without retries, since each answer is counted.
             super().__init__(redis_url, retries=0, timeout_s=60)
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.ids: list[str] = []
             self.last_tasks: dict[str, Task] = {}
             self.published: dict[str, int] = {}
             self.leased: Counter[str] = Counter()
-            """How often each task was."""
+            """Leases of each task."""
             self.losses: Counter[str] = Counter()
-            """How often each was lost with a worker, or a dispatcher after it had begun."""
+            """Times that each task was lost with a worker, or with a dispatcher after it had started."""
             self.started_attempts: set[tuple[str, int]] = set()
             self.swept: set[str] = set()
 
-        # Ids are drawn, too: they order tasks of one millisecond, and what failed shall fail again.
+        # Ids are drawn, since they order tasks of one millisecond: a failure must be repeatable.
         @rule(task_id=st.uuids(), project=st.sampled_from("ab"), work=st.sampled_from((0.1, 1.0, 7.0)))
         def submit(self, task_id: uuid.UUID, project: str, work: float) -> None:
             if str(task_id) in self.swept.union(self.ids):
@@ -52,7 +52,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 active = sum(t.project == project and not t.status.terminal for t in self.last_tasks.values())
                 assert active == LIMITS.max_active
                 return
-            except SubmitExpired:  # after a stall; then nothing was written, as `one_place` sees
+            except SubmitExpired:  # the server stalled; `one_place` sees that nothing was written
                 return
             self.ids.append(task.id)
 
@@ -108,14 +108,14 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.do(self.store.reap(QUEUE))
 
         @rule()
-        def the_oldest_deadline_passes(self) -> None:
+        def oldest_deadline_passes(self) -> None:
             key = f"{self.store.prefix}deadlines:{QUEUE}"
             for member in self.do(self.redis.zrange(key, 0, 0)):
                 self.do(self.redis.zadd(key, {member: 1}))
             self.do(self.store.end_overdue(QUEUE))
 
         @rule()
-        def the_oldest_that_ended_is_swept(self) -> None:
+        def oldest_ended_task_is_swept(self) -> None:
             for member in self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, 0)):
                 self.do(self.redis.zadd(f"{self.store.prefix}retention", {member: 1}))
                 assert self.do(self.store.sweep()) == [member]
@@ -123,62 +123,44 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 self.ids.remove(member)
                 self.swept.add(member)
 
-        # What always holds, by the names in serve_app/tasks/store.py
-
         @invariant()
-        def one_outcome(self) -> None:
-            for task_id in self.ids:
-                task = self.do(self.store.reads.get(task_id))
-                assert task is not None
+        def invariants_hold(self) -> None:
+            """Checks the invariants of `serve_app/tasks/store.py`, by their names."""
+            found = self.do(self.store.reads.get_many(self.ids))
+            assert None not in found
+            tasks: dict[str, Task] = dict(zip(self.ids, found, strict=True))
+            self.one_outcome(tasks)
+            self.one_place(tasks)
+            assert {i: task.attempt for i, task in tasks.items()} == {i: self.leased[i] for i in tasks}, "fencing"
+            assert all(task.crashes <= self.losses[i] for i, task in tasks.items()), "crashes are losses"
+            assert set(self.do(self.store.reads.get_many(sorted(self.swept)))) <= {None}, "gone for good"
+
+        def one_outcome(self, tasks: dict[str, Task]) -> None:
+            for task_id, task in tasks.items():
                 before = self.last_tasks.get(task_id)
                 if before is not None:
-                    assert task.status is before.status or reachable(before.status, task.status)
+                    assert task.status is before.status or task.status in TRANSITIONS[before.status]
                     assert (task.progress or 0) >= (before.progress or 0)
-                    if before.status.terminal:
-                        assert task == before
+                    assert task == before or not before.status.terminal
                 self.last_tasks[task_id] = task
 
-        @invariant()
-        def gone_for_good(self) -> None:
-            for task_id in self.swept:
-                assert self.do(self.store.reads.get(task_id)) is None
-
-        @invariant()
-        def fencing_holds(self) -> None:
-            for task_id in self.ids:
-                assert self.do(self.store.reads.get(task_id)).attempt == self.leased[task_id]
-
-        @invariant()
-        def crashes_are_losses(self) -> None:
-            for task_id in self.ids:
-                assert self.do(self.store.reads.get(task_id)).crashes <= self.losses[task_id]
-
-        @invariant()
-        def one_place(self) -> None:
-            members: dict[str, set[str]] = {
-                name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{QUEUE}", 0, -1)))
-                for name in ("queued", "quarantined", "leased", "deadlines")
-            }
-            expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
-            exclusive = self.do(self.redis.smembers(f"{self.store.prefix}exclusive:{QUEUE}"))
-            tasks = {task_id: self.do(self.store.reads.get(task_id)) for task_id in self.ids}
+        def one_place(self, tasks: dict[str, Task]) -> None:
+            names = [f"{name}:{QUEUE}" for name in ("queued", "quarantined", "leased", "deadlines")]
+            pipe = self.redis.pipeline(transaction=False)
+            for name in (*names, "retention", "active:a", "active:b"):
+                pipe.zrange(self.store.prefix + name, 0, -1)
+            pipe.smembers(f"{self.store.prefix}exclusive:{QUEUE}")
+            queued, quarantined, leased, deadlines, retention, *active, exclusive = map(set, self.do(pipe.execute()))
             alive = {i for i, task in tasks.items() if not task.status.terminal}
-            assert members["deadlines"] == alive
-            assert expiring == set(tasks) - alive
-            assert exclusive <= members["leased"]
-            places = [members["queued"], members["quarantined"], members["leased"]]
-            assert set().union(*places) == alive
-            assert sum(map(len, places)) == len(alive), "a task waits in two places"
-            for project in "ab":
-                active = set(self.do(self.redis.zrange(f"{self.store.prefix}active:{project}", 0, -1)))
-                assert active == {i for i in alive if tasks[i].project == project}
+            assert deadlines == alive
+            assert retention == set(tasks) - alive
+            assert exclusive <= leased
+            assert queued | quarantined | leased == alive
+            assert len(queued) + len(quarantined) + len(leased) == len(alive), "a task waits in two places"
+            for project, members in zip("ab", active, strict=True):
+                assert members == {i for i in alive if tasks[i].project == project}
 
     return TaskMachine
-
-
-def reachable(before: Status, after: Status) -> bool:
-    """Whether one rule can take a task from `before` to `after`; one rule takes one step."""
-    return after in TRANSITIONS[before]
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(60, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""Any sequence of steps, by senders living and dead, keeps the outbox's invariants."""
+"""A state machine: every sequence of steps by live and dead senders keeps the invariants of the outbox."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ POLICY = WebhookSettings(
 )
 MAX_ATTEMPTS = RetrySchedule.from_settings(POLICY).max_attempts
 PENDING_STATES = {DeliveryState.WAITING, DeliveryState.SENDING}
+DESTINATIONS = (DESTINATION, OTHER_DESTINATION)
+OF_DESTINATIONS = [f"{name}:{destination}" for name in ("outbox", "sending") for destination in DESTINATIONS]
+INDEXES = ("deliveries", "undelivered", "pending", "calls:default", "outbox", *OF_DESTINATIONS)
 
 
 @dataclass
@@ -51,7 +54,7 @@ class ExpectedDelivery:
     noted: int = 0
     """Attempts in the log."""
     again: bool = False
-    """A replay was asked for while it was being sent: should it fail for good, it begins anew."""
+    """True if a replay was requested during an attempt: a final failure restarts the delivery."""
 
     def fail(self) -> None:
         if self.again:
@@ -75,7 +78,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             return list(self.expected)[pick % len(self.expected)] if self.expected else "unknown"
 
         def track_claim(self, claim: Claim) -> Claim:
-            """Checks and expects a claim that was handed out."""
+            """Checks a new claim and expects its delivery to be sent."""
             delivery = self.expected[claim.id]
             assert delivery.state is DeliveryState.WAITING
             assert claim.number == delivery.number + 1
@@ -83,10 +86,8 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             delivery.state, delivery.number, delivery.attempts = DeliveryState.SENDING, claim.number, claim.attempt
             return claim
 
-        # Steps.
-
         @rule(url=st.sampled_from((URL, OTHER_URL, None)), cancelled=st.booleans())
-        def a_task_ends(self, url: str | None, cancelled: bool) -> None:
+        def task_ends(self, url: str | None, cancelled: bool) -> None:
             task = hooked_task(url)
             self.do(self.store.submit(task))
             if cancelled:
@@ -139,7 +140,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def senders_die_and_their_claims_run_out(self) -> Any:
             self.do(make_deliveries_due(self.outbox, waits=False, pauses=False))
             claims: list[Claim] = self.do(self.outbox.claim(1000))
-            # All of them wait again, on schedule; one whose replay was requested is due, and may be claimed.
+            # All wait again on schedule, but those with a requested replay are due and may be claimed.
             for delivery in self.expected.values():
                 if delivery.state is DeliveryState.SENDING:
                     delivery.noted += 1
@@ -167,7 +168,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 delivery.state, delivery.attempts = DeliveryState.WAITING, 0
 
         @rule()
-        def replay_what_was_never_there(self) -> None:
+        def replay_unknown_delivery(self) -> None:
             for task_id in ("unknown", *self.silent[-1:]):
                 assert not self.do(self.outbox.replay(task_id))
 
@@ -182,10 +183,10 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.do(self.store.sweep(sorted(candidates), limit=0))
             for task_id in over:
                 del self.expected[task_id]
-                assert self.do(self.outbox.get(task_id)) is None
+                assert not self.do(
+                    self.redis.exists(f"{self.prefix}delivery:{task_id}", f"{self.prefix}attempts:{task_id}")
+                )
             self.silent.clear()
-
-        # What holds after every one of them.
 
         @invariant()
         def deliveries_are_as_expected(self) -> None:
@@ -202,45 +203,41 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @invariant()
         def indexes_agree_with_states(self) -> None:
-            entries: dict[str, Any] = {
-                key.removeprefix(self.prefix): value for key, value in self.do(everything(self.store)).items()
-            }
-
-            def members(index: str) -> set[str]:
-                return {member for member, _ in entries.get(index, [])}
+            scores = self.read_scores()
+            members = {name: set(rows) for name, rows in scores.items()}
 
             def having(*states: DeliveryState, destination: str | None = None) -> set[str]:
                 return {
                     i for i, d in self.expected.items() if d.state in states and destination in (None, d.destination)
                 }
 
-            assert members("deliveries") == set(self.expected)
-            assert members("undelivered") == having(DeliveryState.FAILED)
-            assert members("pending") == having(*PENDING_STATES)
-            assert members("calls:default") == having(DeliveryState.SENDING)
-            assert len(members("calls:default")) <= POLICY.per_organization
-            for destination in (DESTINATION, OTHER_DESTINATION):
-                assert members(f"outbox:{destination}") == having(DeliveryState.WAITING, destination=destination)
-                assert members(f"sending:{destination}") == having(DeliveryState.SENDING, destination=destination)
-                assert len(members(f"sending:{destination}")) <= POLICY.per_destination
+            assert members["deliveries"] == set(self.expected)
+            assert members["undelivered"] == having(DeliveryState.FAILED)
+            assert members["pending"] == having(*PENDING_STATES)
+            assert members["calls:default"] == having(DeliveryState.SENDING)
+            assert len(members["calls:default"]) <= POLICY.per_organization
+            for destination in DESTINATIONS:
+                assert members[f"outbox:{destination}"] == having(DeliveryState.WAITING, destination=destination)
+                assert members[f"sending:{destination}"] == having(DeliveryState.SENDING, destination=destination)
+                assert len(members[f"sending:{destination}"]) <= POLICY.per_destination
                 if having(*PENDING_STATES, destination=destination):
-                    assert destination in members("outbox"), "nobody would ever look at it"
-            task_ids = {
-                name.partition(":")[2] for name in entries if name.partition(":")[0] in ("delivery", "attempts")
-            }
-            assert task_ids <= set(self.expected), "of tasks that are forgotten nothing is left"
+                    assert destination in members["outbox"], "the destination would never be checked"
+                self.check_next_visit(destination, scores)
 
-        @invariant()
-        def destinations_are_looked_at_in_time(self) -> None:
-            entries: dict[str, Any] = self.do(everything(self.store))
-            looks = dict(entries.get(f"{self.prefix}outbox", []))
+        def check_next_visit(self, destination: str, scores: dict[str, dict[str, float]]) -> None:
+            """Checks that a destination is visited once a delivery is due and its circuit is not open."""
+            waiting, sending = scores[f"outbox:{destination}"], scores[f"sending:{destination}"]
+            if not waiting or sending:  # the end of a call leads to the next visit, too
+                return
+            open_until = float(self.do(self.redis.hget(f"{self.prefix}destination:{destination}", "open_until")) or 0)
             seconds, _ = self.do(self.redis.time())
-            for destination in {d.destination for d in self.expected.values() if d.state is DeliveryState.WAITING}:
-                if entries.get(f"{self.prefix}sending:{destination}"):
-                    continue  # then also the end of a call leads to the next look
-                first = min(at for _, at in entries[f"{self.prefix}outbox:{destination}"])
-                open_until = float(entries.get(f"{self.prefix}destination:{destination}", {}).get("open_until", 0))
-                assert looks[destination] <= max(first, open_until, (seconds + 1) * 1000)
+            assert scores["outbox"][destination] <= max(min(waiting.values()), open_until, (seconds + 1) * 1000)
+
+        def read_scores(self) -> dict[str, dict[str, float]]:
+            pipe = self.redis.pipeline(transaction=False)
+            for name in INDEXES:
+                pipe.zrange(self.prefix + name, 0, -1, withscores=True)
+            return {name: dict(rows) for name, rows in zip(INDEXES, self.do(pipe.execute()), strict=True)}
 
     return OutboxMachine
 
