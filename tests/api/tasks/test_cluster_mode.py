@@ -1,4 +1,4 @@
-"""A server in cluster mode takes every script and every transaction when the prefix has a hash tag."""
+"""A server in cluster mode accepts every script and transaction if the prefix has a hash tag."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def redis(server: RedisProcess) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-async def test_a_task_lives_its_life(redis: Redis) -> None:
+async def test_every_step_of_a_task_runs(redis: Redis) -> None:
     store, credits = TaskStore(redis, PREFIX), CreditStore(redis, PREFIX)
     await credits.grant(ORGANIZATION, "first", 1000, by="test")
     await ProjectStore(redis, PREFIX).change(PROJECT, {"limit_day": 500}, "test")
@@ -79,7 +79,7 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     assert (await assert_books_balance(credits)).spent == 100
 
 
-async def test_accounts_licences_and_tuned_models_are_kept(redis: Redis) -> None:
+async def test_accounts_licences_and_finetunes_are_stored(redis: Redis) -> None:
     assert await OrganizationStore(redis, PREFIX).create("acme", "Acme", "test")
     assert await ProjectStore(redis, PREFIX).create("site", "acme", "test")
     _, secret = await KeyStore(redis, PREFIX).create("test", "site", organization="acme")

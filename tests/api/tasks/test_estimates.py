@@ -1,8 +1,6 @@
-"""When a task will be done: what the estimate goes by, and that it is there for who asks."""
+"""Estimates of when a task will be done, and queue positions."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from support.http_service import StartService
@@ -22,12 +20,12 @@ from serve_app.tasks.windows import Window, WindowReader
 
 NOW = 1000.0
 PACE = Pace(mean=2.0, fast=1.0, slow=4.0)
-OUTLOOK = QueueForecast(PACE, running=2, mean_work=10.0, load_s=30.0, step_s=0.8)
+FORECAST = QueueForecast(PACE, running=2, mean_work=10.0, load_s=30.0, step_s=0.8)
 LEASED = QueuePosition(leased=True)
 
 
 def generating(elapsed: float, progress: float, attempt: int = 1) -> Task:
-    """Of five units, which take ten seconds."""
+    """Returns a running task of five units of work, which take ten seconds."""
     status, started = Status.GENERATING, NOW - elapsed
     return Task("t", "p", QUEUE, "gen-test", status, attempt, 0, 0.0, started, progress=progress, work=5.0)
 
@@ -45,11 +43,11 @@ def waiting() -> Task:
         (5, 2, 55.0, [38.75, 87.5]),
     ],
 )
-def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
+def test_tasks_ahead_proceed_as_many_at_a_time_as_run(
     position: int, running: int, eta: float, eta_range: list[float]
 ) -> None:
-    outlook = QueueForecast(PACE, running, mean_work=10.0)
-    details = eta_details(waiting(), QueuePosition(position), outlook, NOW)
+    forecast = QueueForecast(PACE, running, mean_work=10.0)
+    details = eta_details(waiting(), QueuePosition(position), forecast, NOW)
     assert details == {"eta": eta, "eta_range": pytest.approx(eta_range, abs=0.1), "queue_position": position}
 
 
@@ -67,30 +65,30 @@ def test_those_ahead_get_on_as_many_at_a_time_as_run_now(
     ],
     ids=["began", "early", "half", "overrun", "long overrun", "slow", "at the end", "second attempt"],
 )
-def test_what_is_left_of_a_task_that_runs(task: Task, eta: float, eta_range: list[float]) -> None:
-    """Progress is as old as the last step of 0.8 s and the last note of it, 0.2 s."""
-    assert eta_details(task, LEASED, OUTLOOK, NOW) == {"eta": eta, "eta_range": pytest.approx(eta_range)}
+def test_eta_of_a_running_task(task: Task, eta: float, eta_range: list[float]) -> None:
+    # Progress may be a second old: a step of 0.8 s, and 0.2 s between notes of it.
+    assert eta_details(task, LEASED, FORECAST, NOW) == {"eta": eta, "eta_range": pytest.approx(eta_range)}
 
 
-def test_a_model_that_starts_takes_the_time_to_load() -> None:
-    assert eta_details(waiting(), LEASED, OUTLOOK, NOW, starting=True) == {
+def test_starting_model_adds_its_time_to_load() -> None:
+    assert eta_details(waiting(), LEASED, FORECAST, NOW, starting=True) == {
         "eta": 40.0,
         "eta_range": [35.0, 50.0],
         "message": "starting model, about 30 s",
     }
     unknown = QueueForecast(PACE)
     assert eta_details(waiting(), LEASED, unknown, NOW, starting=True, fault="gone") == {"message": "gone"}
-    details: dict[str, Any] = {"queue_position": 1, "message": "starting model"}
-    assert eta_details(waiting(), QueuePosition(1), unknown, NOW, starting=True) == details
+    details = eta_details(waiting(), QueuePosition(1), unknown, NOW, starting=True)
+    assert details == {"queue_position": 1, "message": "starting model"}
 
 
-def test_where_nothing_became_ready_there_is_but_a_position() -> None:
+def test_queue_without_results_tells_only_a_position() -> None:
     assert eta_details(waiting(), QueuePosition(3), QueueForecast(), NOW) == {"queue_position": 3}
     assert eta_details(waiting(), LEASED, QueueForecast(), NOW) is None
     assert Pace.from_window(Window()) is None
 
 
-async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> None:
+async def test_forecast_and_positions_are_read_from_the_store(store: TaskStore) -> None:
     tasks = [new_task(work=work) for work in (4.0, 4.0, 3.0, 5.0)]
     for task in tasks:
         await store.submit(task)
@@ -100,24 +98,24 @@ async def test_what_estimates_go_by_is_read_from_the_store(store: TaskStore) -> 
     await store.complete(QUEUE, ready.id, ready.attempt, Status.READY, result=RESULT)
     await store.report(QUEUE, {"load_s": 50.0, "loads": 2}, {}, last_step=StepTiming(1, 0.1))
 
-    outlook = await read_forecast(store, WindowReader(store), QUEUE)
-    assert (outlook.running, outlook.mean_work, outlook.load_s, outlook.step_s) == (1, 4.0, 25.0, 0.1)
-    assert outlook.pace is not None
-    assert outlook.pace.mean == pytest.approx(2.0, rel=0.1)
-    places = [await find_position(store, await get_task(store, task.id)) for task in tasks[2:]]
-    assert sorted(places) == [QueuePosition(1), QueuePosition(2)]
+    forecast = await read_forecast(store, WindowReader(store), QUEUE)
+    assert (forecast.running, forecast.mean_work, forecast.load_s, forecast.step_s) == (1, 4.0, 25.0, 0.1)
+    assert forecast.pace is not None
+    assert forecast.pace.mean == pytest.approx(2.0, rel=0.1)
+    positions = [await find_position(store, await get_task(store, task.id)) for task in tasks[2:]]
+    assert sorted(positions) == [QueuePosition(1), QueuePosition(2)]
     assert await find_position(store, await get_task(store, running.id)) == LEASED
 
     await with_limits(store, max_crashes=2).release(QUEUE, running.id, running.attempt, ReleaseCause.CRASH)
     quarantined = await get_task(store, running.id)
-    assert eta_details(quarantined, await find_position(store, quarantined), outlook, NOW) is None
+    assert eta_details(quarantined, await find_position(store, quarantined), forecast, NOW) is None
 
 
 @pytest.mark.parametrize(
     ("replicas", "starts"),
     [({"STARTING": 1}, True), ({}, True), ({"RUNNING": 1}, False), (None, False)],
 )
-async def test_a_task_is_told_that_its_model_starts(
+async def test_details_say_that_the_model_starts(
     store: TaskStore, replicas: dict[str, int] | None, starts: bool
 ) -> None:
     async def report_replicas() -> dict[str, ReplicaCounts]:
@@ -130,10 +128,10 @@ async def test_a_task_is_told_that_its_model_starts(
     assert ("message" in details, details["queue_position"]) == (starts, 1)
     await store.report(KLEIN, {}, {}, last_step=StepTiming(1, 0.1))
     details = await EtaReader(store, windows, models).details(await get_task(store, "t")) or {}
-    assert "message" not in details, "a replica told of a step"
+    assert "message" not in details, "a replica has reported a step"
 
 
-def test_polls_tell_places_by_turns_and_estimates_change_no_etag(start_service: StartService) -> None:
+def test_polls_show_positions_and_estimates_change_no_etag(start_service: StartService) -> None:
     service = start_service()
     with service.client() as client, service.client() as other:
         ready = client.create_task()

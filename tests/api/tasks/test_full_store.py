@@ -1,4 +1,4 @@
-"""A server whose memory is used up: nothing new begins, whatever has begun comes to its end, and room is made."""
+"""A full Redis server: new tasks are refused, accepted ones end, and the sweep frees memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def store(own_server: EmbeddedRedis, prefix: str) -> AsyncIterator[TaskSto
 
 
 async def use(store: TaskStore, used_fraction: float) -> None:
-    """From now on this share of what the server may use is used."""
+    """Sets the server's memory limit so that this fraction of it is used."""
     used = (await store.reads.memory()).used
     await store.redis.config_set("maxmemory", int(used / used_fraction))
     await store.redis.delete(f"{store.prefix}memory")  # in place of waiting for the reading to expire
@@ -56,7 +56,7 @@ async def assert_full(redis: Redis) -> None:
 
 
 async def fall_due(store: TaskStore, index: str, task_id: str) -> None:
-    """In place of waiting; of a server that takes nothing else any more."""
+    """Makes an entry of a time index due, on a full server."""
     script = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
     await cast(Awaitable[int], store.redis.eval(script, 1, f"{store.prefix}{index}", task_id))
 
@@ -67,7 +67,7 @@ async def submit_task(store: TaskStore) -> str:
     return task.id
 
 
-async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_goes_on(store: TaskStore) -> None:
+async def test_watermark_refuses_submissions_and_later_leases(store: TaskStore) -> None:
     task_id = await submit_task(store)
     await use(store, 0.85)
     with pytest.raises(StoreFull):
@@ -82,8 +82,7 @@ async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_go
     assert (await lease_one(store)).id == waiting
 
 
-async def test_a_service_starts_that_has_started_before(store: TaskStore) -> None:
-    """For what ends work, and makes room, is done by services."""
+async def test_service_restarts_on_a_full_store(store: TaskStore) -> None:
     redis, prefix = store.redis, store.prefix
     keys, credits = KeyStore(redis, prefix), CreditStore(redis, prefix)
 
@@ -103,7 +102,7 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
         await submit_task(store)
 
 
-async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
+async def test_leased_tasks_end_on_a_full_store(store: TaskStore) -> None:
     ready, released, expired, cancelled, overdue = [await submit_task(store) for _ in range(5)]
     leases = {lease.id: lease for lease in await store.lease(QUEUE, 5, ALL)}
     await use(store, 1.5)
@@ -129,7 +128,7 @@ async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
     assert {(await get_task(store, task_id)).crashes for task_id in leases} == {0}
 
 
-async def test_webhooks_are_delivered_and_room_is_made(store: TaskStore) -> None:
+async def test_full_store_delivers_webhooks_and_sweeps(store: TaskStore) -> None:
     task = hooked_task()
     await store.submit(task)
     lease = await lease_one(store)

@@ -1,4 +1,4 @@
-"""Redis did what it was asked to, and the answer never came: the client library asks again."""
+"""Redis ran a script but its answer was lost: the client library repeats the call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LosingAnswers:
 
 @pytest.fixture
 async def repeating(redis_url: str, prefix: str) -> AsyncIterator[TaskStore]:
-    """The store by way of a client that loses the first answer to each script."""
+    """A store whose client loses the first answer to each script."""
     client = connection.connect(redis_url)
     yield TaskStore(client, prefix)
     await client.aclose()
@@ -53,7 +53,7 @@ async def submit_tasks(store: TaskStore, n: int) -> list[str]:
     return [task.id for task in tasks]
 
 
-async def test_a_repeated_lease_hands_out_the_same_tasks_and_no_more(
+async def test_repeated_lease_returns_the_same_tasks(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
     await submit_tasks(store, 8)
@@ -64,14 +64,14 @@ async def test_a_repeated_lease_hands_out_the_same_tasks_and_no_more(
     assert {lease.id for lease in await repeating.lease(QUEUE, 3, ALL)}.isdisjoint(lease.id for lease in leases)
 
 
-async def test_what_a_lease_handed_out_is_remembered_no_longer_than_the_lease(store: TaskStore) -> None:
+async def test_reply_of_a_lease_expires_with_it(store: TaskStore) -> None:
     await submit_tasks(store, 1)
     await with_limits(store, lease_s=7).lease(QUEUE, 1, ALL)
     [call_key] = [key async for key in store.redis.scan_iter(f"{store.prefix}call:*", count=1000)]
     assert 0 < await store.redis.pttl(call_key) <= 7000
 
 
-async def test_a_repeated_claim_hands_out_the_same_deliveries(
+async def test_repeated_claim_returns_the_same_deliveries(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
     ids = await end_tasks(store, 4)
@@ -80,7 +80,7 @@ async def test_a_repeated_claim_hands_out_the_same_deliveries(
     assert {claim.attempt for claim in claims} == {1}
 
 
-async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: LosingAnswers) -> None:
+async def test_repeated_steps_count_once(repeating: TaskStore, losing: LosingAnswers) -> None:
     [task_id] = await submit_tasks(repeating, 1)
     lease = await lease_one(repeating)
     assert await repeating.advance(QUEUE, task_id, lease.attempt, Status.GENERATING, progress=0.5)
@@ -92,7 +92,7 @@ async def test_the_life_of_a_task_is_the_same(repeating: TaskStore, losing: Losi
     assert (counts["Ready"], counts["cancelled"]) == (1, 1)
 
 
-async def look(store: TaskStore, task: NewTask) -> str | None:
+async def precheck(store: TaskStore, task: NewTask) -> str | None:
     return await store.precheck(
         queue=task.queue,
         project=task.project,
@@ -105,31 +105,31 @@ async def look(store: TaskStore, task: NewTask) -> str | None:
     )
 
 
-async def test_a_key_is_kept_and_given_up_however_often_the_answers_are_lost(
+async def test_repeated_calls_claim_and_release_an_idempotency_key(
     store: TaskStore, repeating: TaskStore, losing: LosingAnswers
 ) -> None:
     first, second = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
-    assert await look(repeating, first) is None
+    assert await precheck(repeating, first) is None
     with pytest.raises(RequestInProgress):
-        await look(repeating, second)
+        await precheck(repeating, second)
     await repeating.release_idempotency_key(second.project, "once", second.id)
     with pytest.raises(RequestInProgress):
-        await look(repeating, second)
+        await precheck(repeating, second)
     await repeating.release_idempotency_key(first.project, "once", first.id)
-    assert await look(repeating, second) is None
+    assert await precheck(repeating, second) is None
     assert (await repeating.submit(second)).created
     await repeating.release_idempotency_key(second.project, "once", second.id)
-    assert await look(repeating, first) == second.reply, "the key of a task that was made is not given up"
+    assert await precheck(repeating, first) == second.reply, "an accepted task keeps its key"
     assert losing.lost_count
 
 
-async def test_of_two_requests_on_their_way_the_first_to_be_submitted_counts(store: TaskStore) -> None:
+async def test_first_of_two_submissions_with_one_key_counts(store: TaskStore) -> None:
     slow, fast = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
-    await look(store, slow)
+    await precheck(store, slow)
     [claim_key] = [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency:*", count=1000)]
-    assert 0 < await store.redis.pttl(claim_key) <= CLAIM_S * 1000, "of a request that died it is free after a while"
+    assert 0 < await store.redis.pttl(claim_key) <= CLAIM_S * 1000, "the key of a dead request is freed"
     await store.redis.delete(claim_key)
-    await look(store, fast)
+    await precheck(store, fast)
     assert (await store.submit(slow)).created
     assert await store.redis.pttl(claim_key) > CLAIM_S * 1000
     assert await store.submit(fast) == AcceptedTask(slow.reply, created=False)

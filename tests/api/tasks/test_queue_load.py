@@ -64,7 +64,7 @@ async def test_window_excludes_earlier_counts(store: TaskStore) -> None:
     assert (await reader.read(QUEUE, "5m")).errors == 4, "the current minute is not cached"
 
 
-async def test_run_time_is_of_the_last_hour_else_day_else_ever(store: TaskStore) -> None:
+async def test_run_time_is_of_the_last_hour_or_day(store: TaskStore) -> None:
     now = await store.reads.now()
     for key, counts, run_s in (
         (f"timings:{QUEUE}", {"work:1000": 1, "work:sum": 900}, 0.9),

@@ -1,4 +1,4 @@
-"""What becomes of tasks that a worker gives back, and how long they may take in all: crashes, quarantine, deadlines."""
+"""Tasks that a worker gives back: crashes, quarantine and deadlines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serve_app.tasks.task import Status
 
 @pytest.fixture
 def short(store: TaskStore) -> TaskStore:
-    """Tasks may wait for 1000 s and work for 50 s."""
+    """A store whose tasks may wait for 1000 s and work for 50 s."""
     return with_limits(store, queue_s=1000, run_s=50)
 
 
@@ -38,7 +38,7 @@ async def deadline(store: TaskStore, task_id: str) -> float:
     return score / 1000
 
 
-async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None:
+async def test_quarantined_tasks_run_alone_one_at_a_time(store: TaskStore) -> None:
     quarantined = await submit_tasks(store, 3)
     await crash_twice(store, 3)
     [other] = await submit_tasks(store)
@@ -49,17 +49,17 @@ async def test_quarantined_run_alone_and_one_at_a_time(store: TaskStore) -> None
     assert len(await store.lease(QUEUE, 3, 100)) == 1
 
 
-async def test_a_shared_crash_never_ends_a_task_but_many_do(store: TaskStore) -> None:
+async def test_shared_crashes_end_a_task_at_their_total(store: TaskStore) -> None:
     [task_id] = await submit_tasks(store)
-    most = store.limits.max_total_crashes
-    for attempt in range(1, most + 1):
+    limit = store.limits.max_total_crashes
+    for attempt in range(1, limit + 1):
         await lease_one(store)
         ended = await store.release(QUEUE, task_id, attempt, ReleaseCause.CRASH)
-        assert ended is (ReleaseOutcome.ENDED if attempt == most else ReleaseOutcome.REQUEUED)
+        assert ended is (ReleaseOutcome.ENDED if attempt == limit else ReleaseOutcome.REQUEUED)
     assert await get_status(store, task_id) is Status.ERROR
 
 
-async def test_the_third_crash_alone_ends_a_task(store: TaskStore) -> None:
+async def test_third_crash_ends_an_exclusive_task(store: TaskStore) -> None:
     [task_id] = await submit_tasks(store)
     await crash_twice(store)
     await lease_one(store)
@@ -70,35 +70,28 @@ async def test_the_third_crash_alone_ends_a_task(store: TaskStore) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-async def test_a_task_that_is_interrupted_again_and_again_ends_and_one_that_is_given_back_does_not(
-    store: TaskStore, interrupted: bool
-) -> None:
+async def test_only_interruptions_are_limited(store: TaskStore, interrupted: bool) -> None:
     [task_id] = await submit_tasks(store)
-    most = store.limits.max_interruptions
-    for attempt in range(1, most + 1):
+    limit = store.limits.max_interruptions
+    for attempt in range(1, limit + 1):
         lease = await lease_one(store)
-        alone = interrupted and 2 * (attempt - 1) >= most
-        assert lease.exclusive == alone, "what others may interrupt gets a worker to itself"
+        assert lease.exclusive == (interrupted and 2 * (attempt - 1) >= limit)
         cause = ReleaseCause.INTERRUPTION if interrupted else ReleaseCause.REQUEUE
         ended = await store.release(QUEUE, task_id, attempt, cause, "the model broke")
-        assert ended is (ReleaseOutcome.ENDED if interrupted and attempt == most else ReleaseOutcome.REQUEUED)
+        assert ended is (ReleaseOutcome.ENDED if interrupted and attempt == limit else ReleaseOutcome.REQUEUED)
     record = await get_task(store, task_id)
     assert (record.status, record.crashes) == (Status.ERROR if interrupted else Status.PENDING, 0)
     if interrupted:
         assert record.details == {"error": "the model broke"}
-        assert (await store.reads.counts(QUEUE))["interruptions"] == most
+        assert (await store.reads.counts(QUEUE))["interruptions"] == limit
 
 
 @pytest.mark.parametrize("started", [False, True])
-async def test_only_work_that_had_begun_costs_a_crash_when_its_dispatcher_is_lost(
-    store: TaskStore, started: bool
-) -> None:
+async def test_lost_dispatcher_costs_a_crash_only_after_the_start(store: TaskStore, started: bool) -> None:
     [task_id] = await submit_tasks(store)
     lease = await lease_one(store)
     await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING)
-    assert await store.release(QUEUE, task_id, lease.attempt) is ReleaseOutcome.REQUEUED, (
-        "what another began is no crash"
-    )
+    assert await store.release(QUEUE, task_id, lease.attempt) is ReleaseOutcome.REQUEUED
     for _ in range(2):
         lease = await lease_one(store)
         await store.advance(QUEUE, task_id, lease.attempt, Status.GENERATING if started else Status.REASONING)
@@ -108,11 +101,11 @@ async def test_only_work_that_had_begun_costs_a_crash_when_its_dispatcher_is_los
     assert (task.status, task.crashes) == (Status.PENDING, 2 if started else 0)
 
 
-async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskStore) -> None:
+async def test_run_deadline_counts_from_the_first_start(short: TaskStore) -> None:
     [task_id] = await submit_tasks(short)
     in_queue = await deadline(short, task_id)
-    assert (await lease_one(short)).remaining_s is None, "the start of its work sets its deadline"
-    assert await deadline(short, task_id) == in_queue, "a lease is not yet a start"
+    assert (await lease_one(short)).remaining_s is None
+    assert await deadline(short, task_id) == in_queue, "a lease is no start"
     await short.advance(QUEUE, task_id, 1, Status.GENERATING)
     started = await deadline(short, task_id)
     assert 900 < in_queue - started < 1000
@@ -125,8 +118,7 @@ async def test_the_run_deadline_counts_from_the_first_start_of_work(short: TaskS
     assert await deadline(short, task_id) == started - 20
 
 
-async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_turn(short: TaskStore) -> None:
-    """Each is alone with a worker, so the last of many waits long for what one of the others did."""
+async def test_waiting_in_quarantine_costs_no_run_time(short: TaskStore) -> None:
     both = await submit_tasks(short, 2)
     for attempt in (1, 2):
         for lease in await short.lease(QUEUE, 2, 100):
@@ -140,15 +132,15 @@ async def test_the_clock_of_a_quarantined_stands_still_while_it_waits_for_its_tu
         lease = await lease_one(short)
         assert lease.exclusive
         assert lease.remaining_s is not None
-        assert 25 < lease.remaining_s <= 30, "of 50 s, 20 were spent at work"
+        assert 25 < lease.remaining_s <= 30, "20 s of 50 s were spent running"
         if not last:
             assert await short.complete(QUEUE, lease.id, lease.attempt, Status.READY, result=RESULT)
         else:
             await short.redis.zincrby(f"{short.prefix}deadlines:{QUEUE}", -31_000, lease.id)
-    assert await short.end_overdue(QUEUE) == 1, "at work it goes on"
+    assert await short.end_overdue(QUEUE) == 1
 
 
-async def test_work_may_be_given_longer_than_other_work(short: TaskStore) -> None:
+async def test_start_may_set_a_longer_deadline(short: TaskStore) -> None:
     deadlines = []
     for run_s in (None, 500):
         [task_id] = await submit_tasks(short)

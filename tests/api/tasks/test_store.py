@@ -1,7 +1,8 @@
-"""The task store's steps, one by one, on a real server."""
+"""The steps of the task store."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ async def submit_task(store: TaskStore, **changes: Any) -> str:
     return task.id
 
 
-async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
+async def test_task_runs_from_submission_to_result(store: TaskStore) -> None:
     await CreditStore(store.redis, store.prefix).grant("default", "first", 1000, by="test")
     task = new_task(price=900, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     accepted = await store.submit(task)
@@ -49,7 +50,7 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await store.redis.ttl(f"{store.prefix}task:{task.id}") > store.limits.retention_s
 
 
-async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
+async def test_stale_attempt_changes_nothing(store: TaskStore) -> None:
     task_id = await submit_task(store)
     await lease_one(store)
     assert await store.release(QUEUE, task_id, 1) is ReleaseOutcome.REQUEUED
@@ -64,9 +65,7 @@ async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     assert (record.result, record.crashes) == (new_result("right"), 0)
 
 
-async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reaper_still_counts(
-    store: TaskStore,
-) -> None:
+async def test_heartbeat_keeps_a_lease_and_a_late_result_counts(store: TaskStore) -> None:
     task_id = await submit_task(store)
     await lease_one(store)
     await make_due(store, f"leased:{QUEUE}")
@@ -80,13 +79,13 @@ async def test_a_heartbeat_keeps_a_lease_and_a_result_that_comes_after_the_reape
     await assert_not_indexed(store, task_id)
 
 
-async def test_the_window_bounds_all_leases_of_a_queue(store: TaskStore) -> None:
+async def test_window_limits_the_leases_of_a_queue(store: TaskStore) -> None:
     for _ in range(5):
         await submit_task(store)
     assert [len(await store.lease(QUEUE, n, 3)) for n in (2, 4, 1)] == [2, 1, 0]
 
 
-async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
+async def test_cancel_stops_leased_work_and_refuses_its_result(store: TaskStore) -> None:
     task_id = await submit_task(store)
     await lease_one(store)
     async with store.redis.pubsub() as pubsub:
@@ -101,7 +100,7 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
     assert await get_status(store, task_id) is Status.ERROR
 
 
-async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
+async def test_reservation_without_submission_is_swept(store: TaskStore) -> None:
     await store.reservations.reserve("lost", "p")
     task = new_task()
     await store.reservations.reserve(task.id, task.project)
@@ -110,7 +109,7 @@ async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore)
     assert await store.sweep() == ["lost"]
 
 
-async def test_lists_page_through_everything_once(store: TaskStore) -> None:
+async def test_pages_hold_each_task_once(store: TaskStore) -> None:
     store = with_limits(store, max_active=100)
     ids = [await submit_task(store) for _ in range(9)]
     await store.cancel(ids[3], "p")
@@ -129,18 +128,18 @@ async def test_lists_page_through_everything_once(store: TaskStore) -> None:
         await store.reads.list_tasks("p", limit=7, cursor="nonsense")
 
 
-async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(store: TaskStore) -> None:
+async def test_filtered_page_scans_a_thousand_tasks(store: TaskStore) -> None:
     store = with_limits(store, max_active=2000, max_queued=2000)
     rare_id = await submit_task(store, endpoint="gen-rare")
-    for _ in range(1200):
-        await submit_task(store)
+    for _ in range(24):
+        await asyncio.gather(*(submit_task(store) for _ in range(50)))
     first, cursor = await store.reads.list_tasks("p", limit=10, endpoints=["gen-rare"])
     assert (first, cursor is None) == ([], False)
     rest, cursor = await store.reads.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
     assert ([task.id for task in rest], cursor) == ([rare_id], None)
 
 
-async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:
+async def test_needed_task_is_kept_while_others_may_need_it(store: TaskStore) -> None:
     quick = with_limits(store, retention_s=1, queue_s=1000, run_s=100)
     draft, other = new_task(), new_task()
     for task in (draft, other):
@@ -155,20 +154,20 @@ async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) 
     assert until - before == pytest.approx(1_099_000, abs=60_000)
     assert await store.redis.zscore(key, other.id) == before
     await with_limits(store, queue_s=1, run_s=1).submit(new_task(needs=draft.id))
-    assert await store.redis.zscore(key, draft.id) == until, "never sooner"
+    assert await store.redis.zscore(key, draft.id) == until, "a shorter limit moves it no sooner"
     await make_due(store, "retention")
-    assert await store.sweep() == [other.id], "never before they have ended"
+    assert await store.sweep() == [other.id], "a needed task is not swept"
     for task_id in cast(list[str], await store.redis.zrange(f"{store.prefix}active:p", 0, -1)):
         await quick.cancel(task_id, "p")
     await make_due(store, "retention")
     await store.sweep(await store.sweep())
     with pytest.raises(NeededTaskGone):
         await store.submit(new_task(needs=draft.id))
-    assert await store.redis.zscore(key, draft.id) is None, "what is gone is not listed again"
+    assert await store.redis.zscore(key, draft.id) is None, "the refusal lists it not again"
 
 
 @pytest.mark.parametrize("end", ["complete", "cancel", "crash", "overdue", "erase"])
-async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore, end: str) -> None:
+async def test_deleted_task_stays_until_tasks_that_need_it_end(store: TaskStore, end: str) -> None:
     draft, first, second = new_task(), new_task(), new_task()
     await store.submit(draft)
     await store.complete(QUEUE, (await lease_one(store)).id, 1, Status.READY)
@@ -179,7 +178,7 @@ async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore,
     with pytest.raises(NeededTaskGone):
         await store.submit(new_task(needs=draft.id))
     assert await store.cancel(first.id, "p") is CancelOutcome.CANCELLED
-    assert await store.sweep() == [draft.id], "for what the second does not need"
+    assert await store.sweep() == [draft.id], "its objects that the second task does not need"
     assert await store.reads.find_needed([draft.id, first.id]) == {draft.id}
     lease = await lease_one(store)
     match end:
@@ -202,8 +201,8 @@ async def test_a_deleted_task_stays_until_those_made_of_it_end(store: TaskStore,
     assert not [key async for key in store.redis.scan_iter(f"{store.prefix}needed:*")]
 
 
-class Growing:
-    """A Redis in which something newer comes after every look at the list."""
+class GrowingRedis:
+    """Adds a newer entry to the index after every read."""
 
     def __init__(self, redis: Redis, index: str) -> None:
         self._redis, self._index = redis, index
@@ -217,24 +216,21 @@ class Growing:
 
 
 @pytest.mark.parametrize(("count", "limit"), [(1, 1), (2, 1), (7, 1), (7, 2), (7, 3), (3, 20)])
-async def test_in_a_list_that_grows_nothing_is_twice_or_left_out(
-    redis: Redis, prefix: str, count: int, limit: int
-) -> None:
+async def test_pages_of_a_growing_index_hold_each_entry_once(redis: Redis, prefix: str, count: int, limit: int) -> None:
     index = f"{prefix}list"
-    # Two of a millisecond each, as they come when much is submitted.
-    there: dict[Any, float] = {f"task-{number}": 10 + number // 2 for number in range(count)}
-    await redis.zadd(index, there)
-    growing = cast(Redis, Growing(redis, index))
+    entries: dict[Any, float] = {f"task-{number}": 10 + number // 2 for number in range(count)}  # two per millisecond
+    await redis.zadd(index, entries)
+    growing = cast(Redis, GrowingRedis(redis, index))
     ids, cursor = await page(growing, index, limit, None)
     while cursor is not None:
         more, cursor = await page(growing, index, limit, cursor)
         ids = [*ids, *more]
     assert len(ids) == len(set(ids))
-    assert set(there) <= set(ids)
+    assert set(entries) <= set(ids)
 
 
 async def start_task(store: TaskStore, waited_ms: int = 0) -> str:
-    """A task that was begun after so long a wait."""
+    """Starts a task that waited so long. Returns its id."""
     task_id = await submit_task(store)
     await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -waited_ms)  # type: ignore[misc]
     await lease_one(store)
@@ -243,7 +239,7 @@ async def start_task(store: TaskStore, waited_ms: int = 0) -> str:
     return task_id
 
 
-async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(store: TaskStore) -> None:
+async def test_waits_count_at_the_start_and_work_for_results(store: TaskStore) -> None:
     statuses = {0: Status.READY, 700: Status.ERROR, 7_200_000: Status.CONTENT_MODERATED}
     for waited_ms, status in statuses.items():
         await store.complete(QUEUE, await start_task(store, waited_ms), 1, status)
@@ -255,7 +251,7 @@ async def test_a_wait_is_counted_when_work_begins_and_work_for_results_alone(sto
     assert histograms[WORK].buckets[-1] == (float("inf"), 1)
 
 
-async def test_a_dispatcher_is_there_once_it_says_so_and_not_for_ever(store: TaskStore) -> None:
+async def test_dispatcher_counts_as_running_for_five_seconds(store: TaskStore) -> None:
     assert not await store.reads.has_dispatcher()
     await store.heartbeat_dispatcher()
     assert await store.reads.has_dispatcher()
