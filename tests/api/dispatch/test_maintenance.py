@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from support.deliveries import until
 from support.payloads import RESULT, new_payload, new_result
-from support.tasks import QUEUE, new_task
+from support.tasks import QUEUE, get_task, new_task
 
 from deployments.contract.objects import ObjectStore
+from serve_app.dispatcher import maintenance
 from serve_app.dispatcher.maintenance import Maintenance
-from serve_app.launcher.embedded_redis import EmbeddedRedis
-from serve_app.storage import connection
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.result import DraftResult
 from serve_app.tasks.scripts import ReleaseCause
@@ -26,26 +27,20 @@ from serve_app.tasks.task import Status
 
 
 @contextlib.asynccontextmanager
-async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    loop = asyncio.create_task(work)
     try:
         yield
     finally:
-        pending = set(loops)
-        while pending:
-            # Again and again: before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow one.
-            for loop in pending:
-                loop.cancel()
-            _, pending = await asyncio.wait(pending, timeout=0.5)
-
-
-async def until_event(store: TaskStore, event: str) -> None:
-    async with asyncio.timeout(60):
-        while not (await store.reads.counts(QUEUE)).get(event):
-            await asyncio.sleep(0.02)
+        while (
+            not loop.done()
+        ):  # before Python 3.12 asyncio.wait_for, which the Redis client uses, may lose a cancellation
+            loop.cancel()
+            await asyncio.wait([loop], timeout=0.5)
 
 
 async def end_tasks(store: TaskStore, objects: ObjectStore, *ids: str) -> None:
-    """Tasks with an input and a result."""
+    """Ends tasks with an input and a result."""
     for task_id in ids:
         await store.submit(new_task(id=task_id))
         await store.lease(QUEUE, 1, 10)
@@ -60,46 +55,61 @@ async def test_expired_leases_are_reaped_and_deadlines_enforced(redis: Redis, pr
         await store.submit(new_task(id=task_id))
         await store.lease(QUEUE, 1, 10)
     await store.advance(QUEUE, "slow", 1, Status.GENERATING)
-    upkeep = Maintenance(store, ObjectStore(tmp_path.as_uri()), [QUEUE])
-    async with running(asyncio.create_task(upkeep.reap())):
-        await until_event(store, "reaped")
-        await until_event(store, "Error")
-    abandoned, slow = await store.reads.get("abandoned"), await store.reads.get("slow")
-    assert abandoned is not None
-    assert slow is not None
+
+    async def both_are_noticed() -> bool:
+        return {"reaped", "Error"} <= set(await store.reads.counts(QUEUE))
+
+    async with running(Maintenance(store, ObjectStore(tmp_path.as_uri()), [QUEUE]).reap()):
+        await until(both_are_noticed)
+    abandoned, slow = await get_task(store, "abandoned"), await get_task(store, "slow")
     assert (abandoned.status, abandoned.crashes) == (Status.PENDING, 0)
     assert slow.status is Status.ERROR
     assert slow.details == {"error": "The task was not done before its deadline"}
 
 
-@pytest.mark.slow
-async def test_reaper_waits_after_redis_hung_longer_than_a_lease(tmp_path: Path) -> None:
-    server = EmbeddedRedis(tmp_path / "redis")
-    server.start()
-    redis = connection.connect(server.url)
-    try:
-        store = TaskStore(redis, limits=Limits(lease_s=2))
-        await store.submit(new_task(id="t"))
-        (lease,) = await store.lease(QUEUE, 1, 10)
+class VirtualStore:
+    """A task store on a virtual clock, with a fault after ten seconds."""
 
-        async def heartbeat() -> None:
-            while True:
-                await store.heartbeat(QUEUE, [(lease.id, lease.attempt)])
-                await asyncio.sleep(0.5)
+    limits = Limits(lease_s=2)
 
-        upkeep = Maintenance(store, ObjectStore((tmp_path / "objects").as_uri()), [QUEUE])
-        beat = asyncio.create_task(heartbeat())
-        async with running(asyncio.create_task(upkeep.reap()), beat):
-            assert server.pid is not None
-            os.kill(server.pid, signal.SIGSTOP)
-            await asyncio.sleep(2.5)  # the hang itself: longer than the lease
-            os.kill(server.pid, signal.SIGCONT)
-            await asyncio.sleep(1)  # the reaper looks several times
-        assert await store.complete(QUEUE, "t", 1, Status.READY, result=RESULT)
-        assert "reaped" not in await store.reads.counts(QUEUE)
-    finally:
-        await redis.aclose()
-        server.stop()
+    def __init__(self, fault: str) -> None:
+        self.now = 0.0
+        self.reaped_at: list[float] = []
+        self.reads = self
+        self._fault = fault
+
+    async def rest(self, seconds: float) -> None:
+        if self.now > 30:
+            raise TimeoutError
+        self.now += seconds
+        if self._fault == "process stopped" and self.now == 10:
+            self.now += 5
+
+    async def ping(self) -> None:
+        if self._fault == "redis away" and self.now == 10:
+            raise RedisConnectionError("away")
+        if self._fault == "redis hung" and self.now == 10:
+            self.now += 5
+
+    async def reap(self, *queues: str) -> int:
+        self.reaped_at.append(self.now)
+        return 0
+
+    async def end_overdue(self, *queues: str) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("fault", "back_at"), [("redis hung", 15), ("redis away", 10), ("process stopped", 15)])
+async def test_reaper_waits_for_a_steady_lease_length(
+    monkeypatch: pytest.MonkeyPatch, fault: str, back_at: float
+) -> None:
+    store = VirtualStore(fault)
+    monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: store.now))
+    monkeypatch.setattr(maintenance, "rest", store.rest)
+    with pytest.raises(TimeoutError):
+        await Maintenance(cast(TaskStore, store), ObjectStore("memory:///"), [QUEUE]).reap()
+    assert 2 < store.reaped_at[0] < 3
+    assert back_at + 2 < next(at for at in store.reaped_at if at >= 10) < back_at + 3
 
 
 class Locked(ObjectStore):
@@ -121,11 +131,13 @@ async def test_sweep_goes_on_past_objects_it_can_not_delete(redis: Redis, prefix
     await end_tasks(store, objects, "locked", "old", "older", "new")
     await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
     await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
-    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await store.reads.get("old") or await store.reads.get("older"):
-            await asyncio.sleep(0.02)
-    assert await store.reads.get("locked") is not None
-    assert await store.reads.get("new") is not None
+
+    async def others_are_swept() -> bool:
+        return await store.reads.get_many(["old", "older"]) == [None] * 2
+
+    async with running(Maintenance(store, objects, [QUEUE]).sweep()):
+        await until(others_are_swept)
+    assert None not in await store.reads.get_many(["locked", "new"])
     assert sorted(await objects.keys("inputs")) == ["inputs/locked/0.png", "inputs/new/0.png"]
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["locked", "new"]
 
@@ -143,18 +155,16 @@ async def test_deleted_draft_keeps_latents_that_a_video_needs(redis: Redis, pref
     await store.complete(QUEUE, "draft", 1, Status.READY, result=result)
     await store.submit(new_task(id="video", needs="draft"))
     await store.delete("draft", "p")
-    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while len(await objects.keys("")) > 2:
-            await asyncio.sleep(0.02)
+    upkeep = Maintenance(store, objects, [QUEUE])
+    await upkeep.drop_tasks()
     assert sorted(await objects.keys("")) == ["inputs/draft/0.png", f"{folder}/draft.safetensors"]
     await store.lease(QUEUE, 1, 10)
     await store.complete(QUEUE, "video", 1, Status.READY, result=RESULT)
-    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await objects.keys("") or await store.reads.get_many(["draft"]) != [None]:
-            await asyncio.sleep(0.02)
+    await upkeep.drop_tasks()
+    assert (await objects.keys(""), await store.reads.get_many(["draft"])) == ([], [None])
 
 
-class Unlisted(ObjectStore):
+class ListingRecorder(ObjectStore):
     """Records which folders are listed."""
 
     listed: tuple[str, ...] = ()
@@ -165,7 +175,7 @@ class Unlisted(ObjectStore):
 
 
 async def test_sweep_lists_folders_only_of_attempts_without_result(redis: Redis, prefix: str) -> None:
-    store, objects = TaskStore(redis, prefix), Unlisted("memory:///")
+    store, objects = TaskStore(redis, prefix), ListingRecorder("memory:///")
     job = new_payload(references=("inputs/done/0.png", "inputs/other/0.png"), mask="inputs/done/1.png")
     result = new_result("results/done/1/image.png", files=("image.png", "thumbnail.jpeg", "preview-2.jpeg"))
     for task_id in ("done", "refused", "lost"):
@@ -180,8 +190,7 @@ async def test_sweep_lists_folders_only_of_attempts_without_result(redis: Redis,
     for key in (*names, *job.inputs.keys, "results/lost/1/image.png", "checkpoints/lost.safetensors"):
         await objects.put(key, b"x", "image/png")
     await redis.zadd(f"{prefix}retention", dict.fromkeys(("done", "refused", "lost"), 1))
-    async with running(asyncio.create_task(Maintenance(store, objects, [QUEUE]).sweep())), asyncio.timeout(60):
-        while await store.reads.get("done") or await store.reads.get("refused") or await store.reads.get("lost"):
-            await asyncio.sleep(0.02)
+    await Maintenance(store, objects, [QUEUE]).drop_tasks()
+    assert await store.reads.get_many(["done", "refused", "lost"]) == [None] * 3
     assert objects.listed == ("inputs/lost", "results/lost")
-    assert await objects.keys("") == ["inputs/other/0.png"], "of another task"
+    assert await objects.keys("") == ["inputs/other/0.png"]

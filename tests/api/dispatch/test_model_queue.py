@@ -120,9 +120,10 @@ async def test_cancelling_stops_the_work(scene: Scene, channel: str) -> None:
 
 async def test_silent_model_counts_as_lost() -> None:
     scene = AttemptScene()
-    scene.timeouts = Timeouts(start_s=PATIENCE_S, stall_s=0.05)
+    scene.timeouts = Timeouts(start_s=10 * PATIENCE_S, stall_s=0.05)
     scene.model.before_last.clear()
-    assert await scene.attempt().run() is AttemptOutcome.RELEASED
+    async with asyncio.timeout(PATIENCE_S):
+        assert await scene.attempt().run() is AttemptOutcome.RELEASED
     assert scene.store.releases == [ReleaseCause.CRASH]
 
 

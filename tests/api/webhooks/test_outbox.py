@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from support.deliveries import (
     DESTINATION,
     DOWN,
     HOUR_S,
-    LIMITS,
     OK,
     OTHER_DESTINATION,
     OTHER_URL,
@@ -31,83 +29,22 @@ from support.deliveries import (
     make_outbox,
     members,
 )
-from support.tasks import QUEUE
+from support.tasks import QUEUE, get_task, lease_one
 
-from serve_app.tasks.scripts import CancelOutcome, ReleaseCause
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Backlog, Claim, DeliveryOutcome, DeliveryState, Outbox
 
-End = Callable[[TaskStore, str], Awaitable[None]]
-"""Ends a leased task in its first attempt."""
 
-
-def complete_with(status: Status) -> End:
-    async def end(store: TaskStore, task_id: str) -> None:
-        assert await store.complete(QUEUE, task_id, 1, status)
-
-    return end
-
-
-async def cancel(store: TaskStore, task_id: str) -> None:
-    assert await store.cancel(task_id, "p") is CancelOutcome.CANCELLED
-
-
-async def past_its_deadline(store: TaskStore, task_id: str) -> None:
-    await store.redis.zadd(f"{store.prefix}deadlines:{QUEUE}", {task_id: 1})
-    assert await store.end_overdue(QUEUE) == 1
-
-
-async def crash_too_often(store: TaskStore, task_id: str) -> None:
-    for attempt in range(1, LIMITS.max_total_crashes + 1):
-        await store.advance(QUEUE, task_id, attempt, Status.GENERATING)
-        await store.redis.zadd(f"{store.prefix}leased:{QUEUE}", {task_id: 1})
-        assert await store.reap(QUEUE) == 1
-        await store.lease(QUEUE, 1, 100)
-
-
-async def struck_alone(store: TaskStore, task_id: str) -> None:
-    for attempt in range(1, LIMITS.max_crashes + 1):
-        cause = ReleaseCause.CRASH_ALONE if attempt == LIMITS.max_crashes else ReleaseCause.CRASH
-        await store.release(QUEUE, task_id, attempt, cause)
-        await store.lease(QUEUE, 1, 100)
-
-
-ENDS: dict[str, End] = {
-    "Ready": complete_with(Status.READY),
-    "Content Moderated": complete_with(Status.CONTENT_MODERATED),
-    "cancelled": cancel,
-    "past its deadline": past_its_deadline,
-    "reaped too often": crash_too_often,
-    "died with its worker": struck_alone,
-}
-
-
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-async def test_webhook_is_due_once_the_task_has_ended(store: TaskStore, outbox: Outbox, end: End) -> None:
-    task = hooked_task()
-    await store.submit(task)
-    await store.lease(QUEUE, 1, 100)
-    assert await outbox.get(task.id) is None
-    assert await outbox.claim(10) == []
-    await end(store, task.id)
-    ended = await store.reads.get(task.id)
-    assert ended is not None
-    delivery = await get_delivery(outbox, task.id)
-    assert (delivery.state, delivery.destination.encode(), delivery.attempts) == (DeliveryState.WAITING, DESTINATION, 0)
-    assert (delivery.created, delivery.next, delivery.log) == (ended.finished, ended.finished, ())
-    assert delivery.finished is None
-    claim = await claim_one(outbox)
-    assert (claim.id, claim.attempt) == (task.id, 1)
-
-
-async def test_end_of_a_task_wakes_senders_in_one_call(
+async def test_webhook_is_due_in_the_step_that_ends_the_task(
     store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await end_one_task(store)  # the first time, the script itself may have to be brought to the server
+    await end_one_task(store, None)  # loads the script
     task = hooked_task()
     await store.submit(task)
-    await store.lease(QUEUE, 1, 100)
+    await lease_one(store)
+    assert await outbox.get(task.id) is None
+    assert await outbox.claim(10) == []
     calls: list[Any] = []
     execute = redis.execute_command
 
@@ -120,10 +57,15 @@ async def test_end_of_a_task_wakes_senders_in_one_call(
         assert (await pubsub.get_message(timeout=60) or {})["type"] == "subscribe"
         with monkeypatch.context() as patched:
             patched.setattr(redis, "execute_command", record_call)
-            await store.complete(QUEUE, task.id, 1, Status.READY)
-        assert (await pubsub.get_message(timeout=60) or {})["type"] == "message"
+            await store.complete(QUEUE, task.id, 1, Status.CONTENT_MODERATED)
+        assert (await pubsub.get_message(timeout=60) or {})["type"] == "message", "senders are woken"
     assert calls == ["EVALSHA"]
-    assert (await get_delivery(outbox, task.id)).state is DeliveryState.WAITING
+    finished = (await get_task(store, task.id)).finished
+    delivery = await get_delivery(outbox, task.id)
+    assert (delivery.state, delivery.destination.encode(), delivery.attempts) == (DeliveryState.WAITING, DESTINATION, 0)
+    assert (delivery.created, delivery.next, delivery.finished, delivery.log) == (finished, finished, None, ())
+    claim = await claim_one(outbox)
+    assert (claim.id, claim.attempt) == (task.id, 1)
 
 
 async def test_destination_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
