@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import pytest
 from server_under_test import KLEIN, ServerUnderTest, error_detail, is_number, minimal_body, problems
 from support.promises import promise
 
-_MONEY: Final = "Decided: money, accounts"
-_USAGE: Final = "14. Model usage"
+_money = partial(promise, "Decided: money, accounts")
+_usage = partial(promise, "14. Model usage")
 _SLUGS: Final = ("flux-1-dev", "flux-1-kontext-dev", "flux-tools")
 
 
@@ -27,8 +28,8 @@ def _price(server: ServerUnderTest, endpoint: str, **change: Any) -> float:
     return response.json()["cost"]
 
 
-@promise(_MONEY, '`GET /v1/credits` → `{"credits": n}`.')
-@promise(_MONEY, "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.")
+@_money('`GET /v1/credits` → `{"credits": n}`.')
+@_money("`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.")
 @promise("What the service does", "Work is billed in credits.")
 def test_task_costs_the_quoted_price(server: ServerUnderTest) -> None:
     before = _credits(server)
@@ -38,8 +39,8 @@ def test_task_costs_the_quoted_price(server: ServerUnderTest) -> None:
     assert round(before - _credits(server), 3) == price
 
 
-@promise(_MONEY, "megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
-@promise(_MONEY, "flat where the table says so")
+@_money("megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
+@_money("flat where the table says so")
 def test_prices_grow_by_megapixel_or_are_flat(server: ServerUnderTest) -> None:
     one, also_one, two, three = (
         _price(server, "gen-2-max", width=width, height=1024) for width in (64, 1024, 1040, 2064)
@@ -49,16 +50,15 @@ def test_prices_grow_by_megapixel_or_are_flat(server: ServerUnderTest) -> None:
     assert _price(server, "gen-pro", width=256, height=256) == _price(server, "gen-pro", width=1440, height=1440)
 
 
-@promise(_MONEY, "`POST /v1/pricing` takes a path and a body")
+@_money("`POST /v1/pricing` takes a path and a body")
 def test_pricing_rejects_invalid_requests(server: ServerUnderTest) -> None:
     error_detail(server.post("/v1/pricing", {"path": "/v1/gen-of-no-model", "body": {}}), 404)
     problems(server.post("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": minimal_body(KLEIN) | {"steps": 0}}))
 
 
 @pytest.mark.needs("results")
-@promise(
-    _MONEY,
-    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+@_money(
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation."
 )
 def test_task_settles_at_its_price(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
@@ -82,21 +82,20 @@ def usage_path(server: ServerUnderTest) -> str:
 
 
 @promise("Usage record", "`number_of_generations`, integer, greater than 0, default 1.")
-@promise(_USAGE, "Body (required): `number_of_generations`, integer, greater than 0, default 1.")
-@promise(_USAGE, "422: Invalid body or parameters: validation error body")
+@_usage("Body (required): `number_of_generations`, integer, greater than 0, default 1.")
+@_usage("422: Invalid body or parameters: validation error body")
 @pytest.mark.parametrize("body", [None, [1], *({"number_of_generations": n} for n in (0, -1, 1.5, "many"))])
 def test_invalid_usage_report_is_rejected(server: ServerUnderTest, usage_path: str, body: Any) -> None:
     errors = problems(server.post(usage_path, body))
     assert not isinstance(body, dict) or "number_of_generations" in errors[0]["loc"]
 
 
-@promise(_USAGE, "200: Usage recorded: `message` string")
-@promise(
-    _USAGE,
+@_usage("200: Usage recorded: `message` string")
+@_usage(
     "403: The model is not licensed for the caller; a subscription change may take 15 minutes to take effect: "
-    "`detail` string",
+    "`detail` string"
 )
-@promise(_MONEY, "`model_slug` known in the catalog or 400; organization licensed or 403")
+@_money("`model_slug` known in the catalog or 400; organization licensed or 403")
 def test_usage_report_needs_a_license(server: ServerUnderTest, usage_path: str) -> None:
     response = server.post(usage_path, {})
     if response.status_code == 200:
@@ -105,6 +104,6 @@ def test_usage_report_needs_a_license(server: ServerUnderTest, usage_path: str) 
         error_detail(response, 403)
 
 
-@promise(_USAGE, "400: Model slug is not supported for usage reporting: `detail` string")
+@_usage("400: Model slug is not supported for usage reporting: `detail` string")
 def test_unknown_model_slug_is_rejected(server: ServerUnderTest) -> None:
     error_detail(server.post("/v1/licenses/models/conformance-no-such-model/usage", {}), 400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -10,7 +11,7 @@ from sent_images import NO_IMAGE, PLACEHOLDERS, photo
 from server_under_test import ENDPOINTS, NO_FINETUNE, RULES, Json, ServerUnderTest, minimal_body
 from support.promises import promise
 
-_COMMON: Final = "Common field types"
+_common = partial(promise, "Common field types")
 _DECIDED: Final = "Decided: submission"
 _WRONG: Final[dict[str, tuple[Any, ...]]] = {
     "text": (7, {"a": "b"}),
@@ -56,11 +57,11 @@ def _field(endpoint: str, name: str, spec: Json, section: str, sentence: str) ->
     return pytest.param(endpoint, name, spec, marks=[promise(section, sentence), *marks], id=f"{endpoint}-{name}")
 
 
-@promise(_COMMON, "`webhook_url`: string or null, URI format, length 1 to 2083.")
-@promise(_COMMON, "`webhook_secret`: string or null, secret for webhook signature verification.")
-@promise(_COMMON, "`seed`: integer or null, reproducibility; random when omitted.")
-@promise(_COMMON, "`output_format`: enumerated string or null.")
-@promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
+@_common("`webhook_url`: string or null, URI format, length 1 to 2083.")
+@_common("`webhook_secret`: string or null, secret for webhook signature verification.")
+@_common("`seed`: integer or null, reproducibility; random when omitted.")
+@_common("`output_format`: enumerated string or null.")
+@_common("Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
 @promise(_DECIDED, "`output_format` `webp` accepted on every route")
 @promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
 @pytest.mark.parametrize(("endpoint", "name", "spec"), list(_fields()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from functools import partial
 from typing import Final
 
 import pytest
@@ -11,9 +12,9 @@ from server_under_test import KLEIN, ServerUnderTest, is_number, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
-_RESULT: Final = "Result response (polling)"
-_GET: Final = "13. get_result"
-_DECIDED: Final = "Decided: polling"
+_result = partial(promise, "Result response (polling)")
+_get = partial(promise, "13. get_result")
+_decided = partial(promise, "Decided: polling")
 _KEYS: Final = {"id", "status", "result", "progress", "details", "preview"}
 _SLACK_S: Final = 5.0
 """Seconds that a slow network or a busy server may add."""
@@ -24,12 +25,12 @@ def _create_slow_task(server: ServerUnderTest) -> str:
     return server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
 
 
-@promise(_RESULT, "`id`: string: Task identifier")
-@promise(_RESULT, "`status`: string: One of the status values in the next section")
-@promise(_GET, "The address to poll is the `polling_url` returned at submission.")
-@promise(_DECIDED, "no key needed: the UUID is the capability.")
-@promise(_DECIDED, "A key that is sent is ignored")
-@promise(_DECIDED, "200 for every known task whatever its status")
+@_result("`id`: string: Task identifier")
+@_result("`status`: string: One of the status values in the next section")
+@_get("The address to poll is the `polling_url` returned at submission.")
+@_decided("no key needed: the UUID is the capability.")
+@_decided("A key that is sent is ignored")
+@_decided("200 for every known task whatever its status")
 def test_polling_needs_no_key(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
     polls = [
@@ -43,13 +44,12 @@ def test_polling_needs_no_key(server: ServerUnderTest) -> None:
         assert isinstance(response.json()["status"], str)
 
 
-@promise(
-    _DECIDED,
-    "always all of `id, status, result, progress, details, preview`, nulls allowed; top-level `cost` once settled",
+@_decided(
+    "always all of `id, status, result, progress, details, preview`, nulls allowed; top-level `cost` once settled"
 )
-@promise(_DECIDED, "null until `Ready`.")
-@promise(_DECIDED, 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
-@promise(_DECIDED, "`Retry-After` while not terminal")
+@_decided("null until `Ready`.")
+@_decided('null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
+@_decided("`Retry-After` while not terminal")
 def test_waiting_task_has_no_result(server: ServerUnderTest) -> None:
     response = server.poll(_create_slow_task(server))
     task = response.json()
@@ -63,7 +63,7 @@ def test_waiting_task_has_no_result(server: ServerUnderTest) -> None:
 
 @promise("Errors", "An unknown task has status `Task not found`.")
 @promise("States and transitions", "`Task not found`: No task matches the identifier")
-@promise(_DECIDED, 'unknown or expired id: **404** with the same body shape and `status: "Task not found"`')
+@_decided('unknown or expired id: **404** with the same body shape and `status: "Task not found"`')
 @pytest.mark.parametrize(
     "task_id", [str(uuid.UUID(int=7, version=4)), "", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
 )
@@ -74,9 +74,9 @@ def test_unknown_task_is_404_at_once(server: ServerUnderTest, task_id: str) -> N
     assert "retry-after" not in response.headers
 
 
-@promise(_GET, "Returns the result response described above, or the validation error body on 422.")
-@promise(_DECIDED, "`id`, required (missing: 422).")
-@promise(_DECIDED, "Optional `wait` (seconds, 0 to 60)")
+@_get("Returns the result response described above, or the validation error body on 422.")
+@_decided("`id`, required (missing: 422).")
+@_decided("Optional `wait` (seconds, 0 to 60)")
 def test_invalid_queries_are_rejected(server: ServerUnderTest) -> None:
     for query in ({}, {"id": "x" * 65}):
         assert "id" in problems(server.get("/v1/get_result", key="", params=query))[0]["loc"]
@@ -85,7 +85,7 @@ def test_invalid_queries_are_rejected(server: ServerUnderTest) -> None:
 
 
 @needs("results")
-@promise(_DECIDED, "answer as soon as the task is terminal, or when the wait is over, whichever is first")
+@_decided("answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_poll_waits_for_the_end(server: ServerUnderTest) -> None:
     start = time.monotonic()
     server.poll(server.run_task()["id"], params={"wait": 30})
@@ -99,13 +99,12 @@ def test_poll_waits_for_the_end(server: ServerUnderTest) -> None:
 
 @needs("results")
 @promise("What the service does", "the final polling response carries the settled cost.")
-@promise(_RESULT, "`result`: any or null: The generated output; null in the shape example")
-@promise(_RESULT, "`progress`: number: Progress indicator")
-@promise(_RESULT, "`cost`: number: Settled cost in credits (in the variant that carries it)")
-@promise(
-    _DECIDED,
+@_result("`result`: any or null: The generated output; null in the shape example")
+@_result("`progress`: number: Progress indicator")
+@_result("`cost`: number: Settled cost in credits (in the variant that carries it)")
+@_decided(
     '`details`: null; `{"Moderation Reasons": [..]}` when moderated; `{"error": "<what the client can act on>"}` on '
-    "`Error`",
+    "`Error`"
 )
 def test_ready_task_has_result_and_cost(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN)
@@ -118,7 +117,7 @@ def test_ready_task_has_result_and_cost(server: ServerUnderTest) -> None:
 
 
 @needs("results")
-@promise(_DECIDED, "`progress`: 0.0 to 1.0, never falls; null when not known")
+@_decided("`progress`: 0.0 to 1.0, never falls; null when not known")
 def test_progress_never_falls(server: ServerUnderTest) -> None:
     polls = [response.json() for response in server.poll_until_end(_create_slow_task(server))]
     progress = [task["progress"] for task in polls if task["progress"] is not None]
@@ -128,7 +127,7 @@ def test_progress_never_falls(server: ServerUnderTest) -> None:
 
 
 @needs("results")
-@promise(_DECIDED, "`ETag` and 304")
+@_decided("`ETag` and 304")
 def test_unchanged_poll_is_304(server: ServerUnderTest) -> None:
     task = server.run_task()
     tag = server.poll(task["id"]).headers["etag"]

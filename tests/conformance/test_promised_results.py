@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -12,9 +13,9 @@ from server_under_test import KLEIN, TERMINAL, WAITING, Json, ServerUnderTest, i
 from support.promises import promise
 
 pytestmark = pytest.mark.needs("results")
-_STATES: Final = "States and transitions"
-_DECIDED: Final = "Decided: polling"
-_KLEIN: Final = "1. gen-3-image-klein"
+_states = partial(promise, "States and transitions")
+_decided = partial(promise, "Decided: polling")
+_klein = partial(promise, "1. gen-3-image-klein")
 _NEXT: Final = {
     "Pending": {"Reasoning", "Generating"} | TERMINAL,
     "Reasoning": {"Pending", "Generating"} | TERMINAL,
@@ -26,14 +27,11 @@ _STRICT_CLIENT: Final = "ai/7.0.173 ai-sdk/provider-utils/5.0.40 runtime/node.js
 _FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance": 0}
 
 
-@promise(_STATES, "The `status` field of a polling response takes these values")
-@promise(_STATES, "`Ready`: Output is available")
-@promise(_STATES, "`Pending`: Task is queued")
-@promise(
-    _DECIDED,
-    "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
-)
-@promise(_DECIDED, "A terminal status never changes")
+@_states("The `status` field of a polling response takes these values")
+@_states("`Ready`: Output is available")
+@_states("`Pending`: Task is queued")
+@_decided("`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.")
+@_decided("A terminal status never changes")
 def test_statuses_follow_the_documented_order(server: ServerUnderTest) -> None:
     reply = server.create_task(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
     polls = [response.json() for response in server.poll_until_end(reply["id"])]
@@ -47,8 +45,8 @@ def test_statuses_follow_the_documented_order(server: ServerUnderTest) -> None:
     assert server.poll(reply["id"]).json()["status"] == "Ready"
 
 
-@promise(_STATES, "`Request Moderated`: Input was flagged at submission")
-@promise(_STATES, "Both moderated states carry `Moderation Reasons` in `details`.")
+@_states("`Request Moderated`: Input was flagged at submission")
+@_states("Both moderated states carry `Moderation Reasons` in `details`.")
 @promise("Errors", "Moderation outcomes are not HTTP errors")
 def test_forbidden_prompt_is_moderated(server: ServerUnderTest) -> None:
     task = server.wait_for_end(server.create_task(KLEIN, _FORBIDDEN)["id"])
@@ -61,10 +59,9 @@ def test_forbidden_prompt_is_moderated(server: ServerUnderTest) -> None:
     assert server.poll(task["id"]).status_code == 200
 
 
-@promise(
-    _DECIDED,
+@_decided(
     "`basic`: `Reasoning` and `Generating` reported as `Pending`, because some published clients reject strings they "
-    "don't know.",
+    "don't know."
 )
 def test_strict_client_gets_only_basic_statuses(server: ServerUnderTest) -> None:
     reply = server.create_task("gen-kontext-pro")
@@ -73,13 +70,12 @@ def test_strict_client_gets_only_basic_statuses(server: ServerUnderTest) -> None
         assert "user-agent" in response.headers["vary"].lower()
 
 
-@promise(
-    _DECIDED,
-    'Then `{"sample": url, "prompt": str, "seed": int, "start_time": float, "end_time": float, "duration": float}`',
+@_decided(
+    'Then `{"sample": url, "prompt": str, "seed": int, "start_time": float, "end_time": float, "duration": float}`'
 )
-@promise(_DECIDED, "epoch seconds; `duration` is processing seconds")
-@promise(_DECIDED, "`prompt` is the one really used (after upsampling).")
-@promise(_DECIDED, "A key with no value is left out, never null.")
+@_decided("epoch seconds; `duration` is processing seconds")
+@_decided("`prompt` is the one really used (after upsampling).")
+@_decided("A key with no value is left out, never null.")
 def test_result_has_the_documented_fields(server: ServerUnderTest) -> None:
     result: Json = server.run_task()["result"]
     assert isinstance(result["sample"], str)
@@ -101,14 +97,14 @@ def test_same_seed_makes_the_same_image(server: ServerUnderTest) -> None:
     assert one == other
 
 
-@promise(_KLEIN, "`output_format`: string: `jpeg`")
-@promise(_KLEIN, "Exact width in pixels")
+@_klein("`output_format`: string: `jpeg`")
+@_klein("Exact width in pixels")
 def test_image_has_the_requested_size(server: ServerUnderTest) -> None:
     image = open_image(server.download(server.run_task()))
     assert (image.format, image.size) == ("JPEG", (64, 64))
 
 
-@promise(_KLEIN, "First item is the image being edited and sets the default output size")
+@_klein("First item is the image being edited and sets the default output size")
 def test_reference_sets_the_size(server: ServerUnderTest) -> None:
     task = server.run_task(images=[photo(128, 80)], width=None, height=None)
     width, height = open_image(server.download(task)).size
@@ -121,8 +117,8 @@ def test_pro_has_a_default_size(server: ServerUnderTest) -> None:
     assert open_image(server.download(server.wait_for_end(reply["id"]))).size == (1024, 768)
 
 
-@promise(_DECIDED, "absolute URL, same origin as `polling_url` for the local store")
-@promise(_DECIDED, "signed query, no header needed, CORS open, right `Content-Type`, range requests")
+@_decided("absolute URL, same origin as `polling_url` for the local store")
+@_decided("signed query, no header needed, CORS open, right `Content-Type`, range requests")
 def test_result_link_serves_the_file(server: ServerUnderTest) -> None:
     link = server.run_task()["result"]["sample"]
     response = server.get(link, key="", headers={"Origin": "https://example.com"})

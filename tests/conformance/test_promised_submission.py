@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
@@ -22,9 +23,9 @@ from server_under_test import (
 )
 from support.promises import promise
 
-_DECIDED: Final = "Decided: submission"
-_RESPONSE: Final = "Task submission response"
-_SERVICE: Final = "What the service does"
+_decided = partial(promise, "Decided: submission")
+_response = partial(promise, "Task submission response")
+_service = partial(promise, "What the service does")
 _ANSWER: Final = "Response: `id`, `polling_url`, `cost`, `input_mp`, `output_mp`."
 _AMOUNTS: Final = ("cost", "input_mp", "output_mp")
 _PARALLEL: Final = 5
@@ -35,13 +36,12 @@ _PARALLEL: Final = 5
     "Every generation endpoint answers with a task submission response on success (HTTP 200) and the validation error "
     "body on HTTP 422.",
 )
-@promise(_RESPONSE, "`cost`: number or null: on endpoints whose response lists it: Cost in credits for this request")
-@promise(_RESPONSE, "`input_mp`: number or null: same: Input megapixels, 2 decimal places")
-@promise(_RESPONSE, "`output_mp`: number or null: same: Output megapixels, 2 decimal places")
-@promise(_DECIDED, "always present as keys.")
-@promise(
-    _DECIDED,
-    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.',
+@_response("`cost`: number or null: on endpoints whose response lists it: Cost in credits for this request")
+@_response("`input_mp`: number or null: same: Input megapixels, 2 decimal places")
+@_response("`output_mp`: number or null: same: Output megapixels, 2 decimal places")
+@_decided("always present as keys.")
+@_decided(
+    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.'
 )
 @pytest.mark.parametrize(
     "endpoint",
@@ -61,12 +61,12 @@ def test_submission_response_has_the_documented_fields(server: ServerUnderTest, 
         assert amounts == [None] * 3
 
 
-@promise(_SERVICE, "The service answers at once with a task identifier and a polling address.")
-@promise(_RESPONSE, "`id`: string: always: Task identifier")
-@promise(_RESPONSE, "`polling_url`: string: always: Address to poll for the result")
-@promise(_DECIDED, "UUIDv4 string")
-@promise(_DECIDED, "absolute, `{public_base}/v1/get_result?id=<id>`")
-@promise(_DECIDED, "Same origin as the client used")
+@_service("The service answers at once with a task identifier and a polling address.")
+@_response("`id`: string: always: Task identifier")
+@_response("`polling_url`: string: always: Address to poll for the result")
+@_decided("UUIDv4 string")
+@_decided("absolute, `{public_base}/v1/get_result?id=<id>`")
+@_decided("Same origin as the client used")
 def test_task_has_an_id_and_polling_url(server: ServerUnderTest) -> None:
     reply, other = server.create_task(KLEIN), server.create_task(KLEIN)
     assert reply["id"] != other["id"]
@@ -78,7 +78,7 @@ def test_task_has_an_id_and_polling_url(server: ServerUnderTest) -> None:
     assert server.get(reply["polling_url"]).json()["id"] == reply["id"]
 
 
-@promise(_SERVICE, "Request and response bodies are JSON (`Content-Type: application/json`).")
+@_service("Request and response bodies are JSON (`Content-Type: application/json`).")
 def test_bodies_are_json(server: ServerUnderTest) -> None:
     refused = server.post(f"/v1/{KLEIN}", content=b"{ no JSON", headers={"content-type": "application/json"})
     assert refused.status_code == 422
@@ -86,14 +86,14 @@ def test_bodies_are_json(server: ServerUnderTest) -> None:
         assert response.headers["content-type"].startswith("application/json")
 
 
-@promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
+@_decided("1 MP = 1,048,576 px, rounded to 2 decimals")
 def test_megapixel_has_1048576_pixels(server: ServerUnderTest) -> None:
     assert server.create_task(KLEIN, {"width": 1280, "height": 720})["output_mp"] == round(1280 * 720 / 2**20, 2)
 
 
 @pytest.mark.needs("hook")
-@promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
-@promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url`')
+@_decided('the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
+@_decided('the same body plus `status: "Pending"` and `webhook_url`')
 @pytest.mark.parametrize("endpoint", SUBMITTED)
 def test_webhook_adds_status_and_url_to_response(server: ServerUnderTest, endpoint: str) -> None:
     hook = server.new_hook()
@@ -102,7 +102,7 @@ def test_webhook_adds_status_and_url_to_response(server: ServerUnderTest, endpoi
     assert (reply["status"], reply["webhook_url"]) == ("Pending", hook)
 
 
-@promise(_DECIDED, '404 `{"detail": "Not Found"}`')
+@_decided('404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize("path", ["/v1/gen-of-no-model", "/v1/gen-tools/no-tool-v1"])
 def test_unknown_endpoint_is_404(server: ServerUnderTest, path: str) -> None:
     assert error_detail(server.post(path, {"prompt": "x"}), 404).startswith("Not Found")
@@ -115,9 +115,9 @@ def _new_key() -> dict[str, str]:
     return {"Idempotency-Key": f"conformance-{secrets.token_hex(8)}"}
 
 
-@promise(_DECIDED, "Same key and same body within 24 h: the first response again, one task.")
-@promise(_DECIDED, "Same key, other body: 422.")
-@promise(_DECIDED, "`Idempotency-Key` header: optional.")
+@_decided("Same key and same body within 24 h: the first response again, one task.")
+@_decided("Same key, other body: 422.")
+@_decided("`Idempotency-Key` header: optional.")
 def test_idempotency_key_returns_the_first_response(server: ServerUnderTest) -> None:
     key = _new_key()
     first = server.create_task(KLEIN, headers=key)
@@ -126,7 +126,7 @@ def test_idempotency_key_returns_the_first_response(server: ServerUnderTest) -> 
     assert server.create_task(KLEIN, headers=_new_key())["id"] != first["id"]
 
 
-@promise(_DECIDED, "N parallel submits with one key make one task")
+@_decided("N parallel submits with one key make one task")
 @promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
 def test_parallel_submissions_with_one_key_make_one_task(server: ServerUnderTest) -> None:
     key = _new_key()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -10,16 +11,16 @@ from server_under_test import OUTPAINTING, VIDEO, Json, ServerUnderTest, is_numb
 from support.promises import promise
 
 needs = pytest.mark.needs
-_TOOLS: Final = "11. Tool endpoints"
-_VIDEO: Final = "10. gen-3-video"
-_DECIDED: Final = "Decided: video"
+_tools = partial(promise, "11. Tool endpoints")
+_video = partial(promise, "10. gen-3-video")
+_decided = partial(promise, "Decided: video")
 _I2V: Final[Json] = {"mode": "i2v", "prompt": "waves", "duration": 5}
 _V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
 
 
-@promise(_TOOLS, "Extends an image beyond its borders; no prompt; direct `width` / `height`")
-@promise(_TOOLS, "`mode` parameter with values `fast` and `high` (default `high`)")
-@promise(_TOOLS, "up to 4 MP output; both modes share request fields and response format")
+@_tools("Extends an image beyond its borders; no prompt; direct `width` / `height`")
+@_tools("`mode` parameter with values `fast` and `high` (default `high`)")
+@_tools("up to 4 MP output; both modes share request fields and response format")
 @promise("Limits", "Tool input size: 4 MP (deblur, vto-v2); 2 MP (vto-v1); 4 MP output (outpainting): tool endpoints")
 @promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
 def test_outpainting_limits_the_area_and_the_offset(server: ServerUnderTest) -> None:
@@ -31,13 +32,13 @@ def test_outpainting_limits_the_area_and_the_offset(server: ServerUnderTest) -> 
 
 
 @needs("results")
-@promise(_TOOLS, "result follows the model image's resolution")
+@_tools("result follows the model image's resolution")
 def test_try_on_keeps_the_persons_size(server: ServerUnderTest) -> None:
     assert open_image(server.download(server.run_task("gen-tools/vto-v2", person=photo(128, 160)))).size == (128, 160)
 
 
 @needs("results")
-@promise(_TOOLS, "Sharpens one image, no prompt, no mask; input up to 4 MP as base64 or image URL")
+@_tools("Sharpens one image, no prompt, no mask; input up to 4 MP as base64 or image URL")
 def test_deblurring_keeps_the_size(server: ServerUnderTest) -> None:
     assert open_image(server.download(server.run_task("gen-tools/deblur-v1"))).size == (96, 64)
 
@@ -50,12 +51,11 @@ def _get_error_fields(server: ServerUnderTest, **body: Any) -> set[str]:
     return {entry["loc"][-1] for entry in problems(server.submit(VIDEO, body))}
 
 
-@promise(
-    _VIDEO,
+@_video(
     "Modes on this one endpoint: `t2v` (text to video), `i2v` (image to video with 1 to 10 pinned keyframes), `v2v` "
-    "(video continuation), `draft_enhance`",
+    "(video continuation), `draft_enhance`"
 )
-@promise(_DECIDED, "422 reports the chosen mode's problems only.")
+@_decided("422 reports the chosen mode's problems only.")
 @pytest.mark.parametrize(
     ("mode", "missing"),
     [
@@ -70,7 +70,7 @@ def test_each_video_mode_needs_its_fields(server: ServerUnderTest, mode: str, mi
     assert _get_error_fields(server, mode=mode, unknown=7, safety_tolerance=9) >= missing | {"unknown"}
 
 
-@promise(_VIDEO, "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
+@_video("Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
 def test_video_duration_is_limited(server: ServerUnderTest) -> None:
     assert "duration" in _get_error_fields(server, **_V2V, start_video="x", duration=16)
     assert "duration" in _get_error_fields(server, mode="t2v", prompt="waves", duration=21)
@@ -78,7 +78,7 @@ def test_video_duration_is_limited(server: ServerUnderTest) -> None:
     server.expect_accepted(VIDEO, duration=20)
 
 
-@promise(_DECIDED, "A union discriminated by `mode`, strict.")
+@_decided("A union discriminated by `mode`, strict.")
 def test_video_rejects_unknown_fields(server: ServerUnderTest) -> None:
     assert _get_error_fields(server, prompt="waves") == {"mode"}
     assert _get_error_fields(server, mode="t3v", prompt="waves") == {"mode"}
@@ -86,10 +86,9 @@ def test_video_rejects_unknown_fields(server: ServerUnderTest) -> None:
 
 
 @promise("Limits", "Video keyframes: 1 to 10: `i2v`")
-@promise(
-    _DECIDED,
+@_decided(
     "`keyframes`: req: 1 to 10 images (string or array of strings), or `[seconds, image]` pairs in time order; no "
-    "mixing.",
+    "mixing."
 )
 def test_keyframes_are_images_or_timed_pairs(server: ServerUnderTest) -> None:
     for keyframes in (photo(), [photo()] * 10, [[0, photo()], [3, photo()]]):
@@ -98,19 +97,19 @@ def test_keyframes_are_images_or_timed_pairs(server: ServerUnderTest) -> None:
         server.expect_rejected(VIDEO, "keyframes", **_I2V | {"keyframes": wrong, "draft": False})
 
 
-@promise(_DECIDED, "`start_video`: req: URL or base64 mp4, at most 50 MB")
-@promise(_DECIDED, "`draft_cache`: req: the draft's URL or task id")
+@_decided("`start_video`: req: URL or base64 mp4, at most 50 MB")
+@_decided("`draft_cache`: req: the draft's URL or task id")
 def test_start_video_and_draft_must_be_valid(server: ServerUnderTest) -> None:
     assert "start_video" in _get_error_fields(server, **_V2V, start_video=photo())
     assert "draft_cache" in _get_error_fields(server, mode="draft_enhance", draft_cache="no-such-draft")
 
 
 @needs("video", "results")
-@promise(_VIDEO, "The final polling response carries `cost`, the settled cost in credits.")
+@_video("The final polling response carries `cost`, the settled cost in credits.")
 @promise("Decided: submission", '`null` on those marked "`id`, `polling_url` only" and on video.')
-@promise(_DECIDED, "Output: exactly 24 x duration frames, mp4")
+@_decided("Output: exactly 24 x duration frames, mp4")
 @promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
-@promise(_DECIDED, "keeps seed, prompt plan and latents for `draft_enhance`")
+@_decided("keeps seed, prompt plan and latents for `draft_enhance`")
 def test_draft_can_be_enhanced(server: ServerUnderTest) -> None:
     reply = server.create_task(VIDEO)
     assert reply["cost"] is reply["output_mp"] is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import pytest
 from sent_images import cut_out, make_rotated, make_truncated, open_image, photo, plain
@@ -10,33 +11,33 @@ from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, minimal_body, p
 from support.promises import promise
 
 needs = pytest.mark.needs
-_KLEIN: Final = "1. gen-3-image-klein"
-_DECIDED: Final = "Decided: submission"
+_klein = partial(promise, "1. gen-3-image-klein")
+_decided = partial(promise, "Decided: submission")
 
 
-@promise(_KLEIN, "`width` x `height` at most 16822272 pixels")
-@promise(_KLEIN, "Exact width in pixels; set together with `height`")
+@_klein("`width` x `height` at most 16822272 pixels")
+@_klein("Exact width in pixels; set together with `height`")
 def test_klein_limits_the_area(server: ServerUnderTest) -> None:
     server.expect_accepted(KLEIN, width=6256, height=2688)
     server.expect_rejected(KLEIN, width=6256, height=2704)
 
 
-@promise(_KLEIN, "Ignored when `width` and `height` are set")
-@promise(_KLEIN, "Omitted: `1k` for text-to-image")
+@_klein("Ignored when `width` and `height` are set")
+@_klein("Omitted: `1k` for text-to-image")
 def test_klein_defaults_to_a_megapixel(server: ServerUnderTest) -> None:
     small = server.create_task(KLEIN, {"aspect_ratio": "21:9", "resolution": "4k"})
     usual = server.create_task(KLEIN, {"width": None, "height": None, "aspect_ratio": "1:1"})
     assert small["output_mp"] < 0.1 < 0.9 <= usual["output_mp"] <= 1.1
 
 
-@promise(_KLEIN, "Equal-area size tier.")
+@_klein("Equal-area size tier.")
 def test_size_tiers_have_equal_areas(server: ServerUnderTest) -> None:
     tier = {"width": None, "height": None, "resolution": "768sq"}
     areas = [server.create_task(KLEIN, tier | {"aspect_ratio": each})["output_mp"] for each in ("1:1", "21:9", "1:2")]
     assert max(areas) - min(areas) <= 0.06
 
 
-@promise(_KLEIN, "an unapproved level returns 422 together with the approved levels")
+@_klein("an unapproved level returns 422 together with the approved levels")
 @promise("Decided: errors", 'the validation entry carries `ctx: {"approved": [0, 1, ..]}`, and the message lists them')
 def test_unapproved_safety_level_lists_approved_ones(server: ServerUnderTest) -> None:
     response = server.submit(KLEIN, minimal_body(KLEIN) | {"safety_tolerance": 7})
@@ -50,10 +51,9 @@ def test_unapproved_safety_level_lists_approved_ones(server: ServerUnderTest) ->
 
 @promise("3. gen-2-pro-preview", "`disable_pup` and `transparent_bg` do not exist")
 @promise("9. gen-pro-1.0-canny-finetuned", "`preprocessed_image` does not exist")
-@promise(
-    _DECIDED,
+@_decided(
     "ignored on the gen-1/gen-2/kontext-style routes (real clients send `aspect_ratio` beside `width`/`height`, "
-    "`guidance`, `user`, …)",
+    "`guidance`, `user`, …)"
 )
 def test_unknown_fields_are_ignored_on_older_endpoints(server: ServerUnderTest) -> None:
     server.expect_rejected("gen-2-max", transparent_bg="perhaps")
@@ -63,7 +63,7 @@ def test_unknown_fields_are_ignored_on_older_endpoints(server: ServerUnderTest) 
         server.expect_accepted(name, a_field_that_nobody_knows=7)
 
 
-@promise(_DECIDED, "rejected with 422 (`extra_forbidden`) on `gen-3-*` and outpainting")
+@_decided("rejected with 422 (`extra_forbidden`) on `gen-3-*` and outpainting")
 @promise("Decided: tools", "outpainting rejects unknown fields.")
 @pytest.mark.parametrize("endpoint", [name for name, each in ENDPOINTS.items() if each.get("strict")])
 def test_strict_endpoint_rejects_unknown_fields(server: ServerUnderTest, endpoint: str) -> None:
@@ -83,9 +83,7 @@ def test_all_image_fields_are_accepted_at_once(server: ServerUnderTest, endpoint
     server.expect_accepted(endpoint, **dict[str, Any].fromkeys(names, photo()))
 
 
-@promise(
-    _DECIDED, "`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together"
-)
+@_decided("`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together")
 @pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-2-pro-preview"])
 def test_width_and_height_need_each_other(server: ServerUnderTest, endpoint: str) -> None:
     server.expect_rejected(endpoint, height=None)
@@ -93,9 +91,9 @@ def test_width_and_height_need_each_other(server: ServerUnderTest, endpoint: str
     server.expect_rejected(endpoint, without="height")
 
 
-@promise(_DECIDED, '`gen-2-*`: `width`/`height` `0` or null means "not set".')
-@promise(_DECIDED, "Fill: `input_image` accepted as a synonym of `image`.")
-@promise(_DECIDED, "`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
+@_decided('`gen-2-*`: `width`/`height` `0` or null means "not set".')
+@_decided("Fill: `input_image` accepted as a synonym of `image`.")
+@_decided("`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
 def test_synonyms_are_accepted(server: ServerUnderTest) -> None:
     server.expect_accepted("gen-2-max", width=0, height=0)
     server.expect_accepted("gen-2-max", width=None, height=None)
@@ -104,8 +102,8 @@ def test_synonyms_are_accepted(server: ServerUnderTest) -> None:
     server.expect_accepted("gen-kontext-pro", disable_pup=True)
 
 
-@promise(_DECIDED, "At most 20 MB decoded and 20 MP each")
-@promise(_DECIDED, "not an image, truncated, or too large: 422 naming the field")
+@_decided("At most 20 MB decoded and 20 MP each")
+@_decided("not an image, truncated, or too large: 422 naming the field")
 def test_invalid_or_large_images_are_rejected(server: ServerUnderTest) -> None:
     server.expect_rejected("gen-kontext-pro", input_image=plain(5000, 4400))
     for value in ("bm8gcGljdHVyZQ==", make_truncated(), "data:image/png;base64,"):
@@ -114,7 +112,7 @@ def test_invalid_or_large_images_are_rejected(server: ServerUnderTest) -> None:
 
 
 @needs("results")
-@promise(_DECIDED, "EXIF orientation applied")
+@_decided("EXIF orientation applied")
 def test_exif_orientation_is_applied(server: ServerUnderTest) -> None:
     task = server.run_task(images=[make_rotated()], width=None, height=None, output_format="png")
     width, height = open_image(server.download(task)).size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import httpx2
@@ -19,9 +20,9 @@ from server_under_test import (
 )
 from support.promises import promise
 
-_SECTION: Final = "Versioning"
-_DECIDED: Final = "Decided: tuned models"
-_TUNED: Final = "12. Tuned-model endpoints"
+_versioning = partial(promise, "Versioning")
+_decided = partial(promise, "Decided: tuned models")
+_tuned = partial(promise, "12. Tuned-model endpoints")
 _BASES: Final = [name for name in SUBMITTED if "tools" not in name]
 
 
@@ -32,22 +33,19 @@ def _post_invalid(server: ServerUnderTest, name: str) -> httpx2.Response:
     return response
 
 
-@promise(_SECTION, "The API version is part of the path: `/v1/`.")
+@_versioning("The API version is part of the path: `/v1/`.")
 def test_path_has_the_version(server: ServerUnderTest) -> None:
     _post_invalid(server, KLEIN)
     assert server.post(f"/{KLEIN}", {}).status_code == 404
 
 
-@promise(_SECTION, "`vto-v2` is the recommended try-on version; `vto-v1` remains available.")
-@promise(_SECTION, "`gen-2-pro` is a fixed snapshot for reproducible workflows.")
-@promise(
-    _SECTION,
-    "`gen-2-pro-preview` is an endpoint on which the newest improvements land first and that keeps receiving updates",
+@_versioning("`vto-v2` is the recommended try-on version; `vto-v1` remains available.")
+@_versioning("`gen-2-pro` is a fixed snapshot for reproducible workflows.")
+@_versioning(
+    "`gen-2-pro-preview` is an endpoint on which the newest improvements land first and that keeps receiving updates"
 )
-@promise(_SECTION, "Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
-@promise(
-    _SECTION, "Tuned-model (LoRA) inference via `-finetuned` endpoints is a separate self-serve path in public beta."
-)
+@_versioning("Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
+@_versioning("Tuned-model (LoRA) inference via `-finetuned` endpoints is a separate self-serve path in public beta.")
 @pytest.mark.parametrize(
     "name",
     [
@@ -64,7 +62,7 @@ def test_current_endpoint_is_not_deprecated(server: ServerUnderTest, name: str) 
     assert "deprecation" not in _post_invalid(server, name).headers
 
 
-@promise(_SECTION, "Outpainting `mode` omitted keeps the `high` behaviour.")
+@_versioning("Outpainting `mode` omitted keeps the `high` behaviour.")
 def test_outpainting_mode_defaults_to_high(server: ServerUnderTest) -> None:
     body = minimal_body(OUTPAINTING)
     body.pop("mode")
@@ -75,16 +73,15 @@ def test_outpainting_mode_defaults_to_high(server: ServerUnderTest) -> None:
     assert priced[0] == priced[1]
 
 
-@promise(_SECTION, "The usage-reporting interface description carries the version number 0.0.1.")
+@_versioning("The usage-reporting interface description carries the version number 0.0.1.")
 def test_usage_endpoint_has_its_version(server: ServerUnderTest) -> None:
     described = server.get("/openapi.json", key="").json()["paths"]
     assert described["/v1/licenses/models/{model_slug}/usage"]["post"]["x-version"] == "0.0.1"
 
 
-@promise(
-    _DECIDED,
+@_decided(
     "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, `Sunset` (RFC "
-    "9745, RFC 8594).",
+    "9745, RFC 8594)."
 )
 @pytest.mark.parametrize(
     "name", ["gen-pro-1.0-canny", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned", "gen-pro-finetuned"]
@@ -93,8 +90,8 @@ def test_deprecated_endpoint_has_the_header(server: ServerUnderTest, name: str) 
     assert _post_invalid(server, name).headers["deprecation"].startswith("@")
 
 
-@promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
-@promise(_DECIDED, '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
+@_decided("`gen-pro-1.1` serves what `gen-pro` serves")
+@_decided('`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
 def test_older_name_links_to_its_successor(server: ServerUnderTest) -> None:
     _post_invalid(server, "gen-pro-1.1")
     older = _post_invalid(server, "gen-pro-1.0")
@@ -103,11 +100,10 @@ def test_older_name_links_to_its_successor(server: ServerUnderTest) -> None:
     assert "gen-pro-1.1" in older.headers["link"]
 
 
-@promise(
-    _DECIDED,
+@_decided(
     "What is not served any more (`gen-pro-1.0-depth`, `/v1/finetune`, `gen-pro-1.1-ultra-finetuned`, "
     "`gen-pro-1.0-depth-finetuned`) answers 410 with a `detail` that names the target (`gen-pro-1.1`, "
-    "`gen-kontext-pro`) or says that there is none and how a tuned model is uploaded.",
+    "`gen-kontext-pro`) or says that there is none and how a tuned model is uploaded."
 )
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -125,10 +121,10 @@ def test_removed_endpoint_names_the_replacement(server: ServerUnderTest, name: s
 # Adapters
 
 
-@promise(_TUNED, "Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.")
-@promise(_DECIDED, "`POST /v1/{base}-finetuned` exists for every base endpoint whose catalog entry allows LoRA")
-@promise(_DECIDED, 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
-@promise(_DECIDED, "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
+@_tuned("Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.")
+@_decided("`POST /v1/{base}-finetuned` exists for every base endpoint whose catalog entry allows LoRA")
+@_decided('Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
+@_decided("Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
 @pytest.mark.parametrize("base", _BASES)
 def test_every_base_has_a_tuned_endpoint(server: ServerUnderTest, base: str) -> None:
     endpoint = f"{base}-finetuned"
@@ -138,9 +134,9 @@ def test_every_base_has_a_tuned_endpoint(server: ServerUnderTest, base: str) -> 
     assert error_detail(server.submit(endpoint, minimal_body(endpoint)), 400) == "Finetune not found or not ready"
 
 
-@promise(_DECIDED, "`GET /v1/my_finetunes`")
-@promise(_DECIDED, "`GET /v1/finetune_details?finetune_id=`")
-@promise(_DECIDED, "`POST /v1/delete_finetune`")
+@_decided("`GET /v1/my_finetunes`")
+@_decided("`GET /v1/finetune_details?finetune_id=`")
+@_decided("`POST /v1/delete_finetune`")
 def test_tuned_models_are_listed(server: ServerUnderTest) -> None:
     assert isinstance(server.get("/v1/my_finetunes").json()["finetunes"], list)
     details = server.get("/v1/finetune_details", params={"finetune_id": NO_FINETUNE})
@@ -149,7 +145,7 @@ def test_tuned_models_are_listed(server: ServerUnderTest) -> None:
 
 
 @pytest.mark.needs("finetune")
-@promise(_TUNED, "During the beta such requests are billed at the base endpoint's rate.")
+@_tuned("During the beta such requests are billed at the base endpoint's rate.")
 def test_tuned_model_costs_as_its_base(server: ServerUnderTest) -> None:
     base, finetune_id = server.finetune
     tuned = server.create_task(f"{base}-finetuned", {"finetune_id": finetune_id})

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import time
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -15,8 +16,8 @@ from support.promises import promise
 from support.webhook_receiver import Received
 
 needs = pytest.mark.needs("destination", "results")
-_EVENTS: Final = "Events"
-_DECIDED: Final = "Decided: webhooks"
+_events = partial(promise, "Events")
+_decided = partial(promise, "Decided: webhooks")
 _SECRET: Final = "conformance-secret"
 _WHSEC_KEY: Final = b"conformance conformance!"
 _WHSEC: Final = "whsec_" + base64.b64encode(_WHSEC_KEY).decode()
@@ -47,17 +48,16 @@ def _without_signatures(body: Json) -> Json:
 
 
 @needs
-@promise(
-    _EVENTS,
+@_events(
     "The service sends a webhook notification to `webhook_url` (when supplied in the submission) when a task has a "
-    "result.",
+    "result."
 )
-@promise(_EVENTS, "The webhook payload is identical in shape to the polling response.")
-@promise(_EVENTS, "The status value for success is `Ready`.")
-@promise(_EVENTS, "No other event kinds are sent.")
+@_events("The webhook payload is identical in shape to the polling response.")
+@_events("The status value for success is `Ready`.")
+@_events("No other event kinds are sent.")
 @promise("States and transitions", "`SUCCESS` is no longer used.")
-@promise(_DECIDED, "byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.")
-@promise(_DECIDED, "No secret: no signature headers.")
+@_decided("byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.")
+@_decided("No secret: no signature headers.")
 def test_webhook_body_equals_polling(server: ServerUnderTest) -> None:
     task, [delivery] = _deliver(server)
     body = json.loads(delivery.body)
@@ -67,11 +67,11 @@ def test_webhook_body_equals_polling(server: ServerUnderTest) -> None:
 
 
 @needs
-@promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
-@promise(_EVENTS, "`webhook_secret`, when supplied, is used for signature verification of the notification.")
-@promise(_DECIDED, "`webhook-id` (same on every retry), `webhook-timestamp`, `webhook-signature`")
-@promise(_DECIDED, "`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
-@promise(_DECIDED, "`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
+@_decided("or base64-decoded when it starts with `whsec_`")
+@_events("`webhook_secret`, when supplied, is used for signature verification of the notification.")
+@_decided("`webhook-id` (same on every retry), `webhook-timestamp`, `webhook-signature`")
+@_decided("`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
+@_decided("`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
 @pytest.mark.parametrize(("secret", "key"), [(_SECRET, _SECRET.encode()), (_WHSEC, _WHSEC_KEY)], ids=["text", "whsec"])
 def test_secret_signs_the_webhook(server: ServerUnderTest, secret: str, key: bytes) -> None:
     _, [delivery] = _deliver(server, webhook_secret=secret)
@@ -82,16 +82,16 @@ def test_secret_signs_the_webhook(server: ServerUnderTest, secret: str, key: byt
 
 
 @needs
-@promise(_DECIDED, "2xx within 15 s is success; anything else (3xx too) is retried at 5 s")
-@promise(_DECIDED, "A terminal task whose submission had `webhook_url` is delivered at least once")
+@_decided("2xx within 15 s is success; anything else (3xx too) is retried at 5 s")
+@_decided("A terminal task whose submission had `webhook_url` is delivered at least once")
 def test_failed_webhook_is_retried(server: ServerUnderTest) -> None:
     _, [first, second, *_] = _deliver(server, 307)
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert _without_signatures(json.loads(first.body)) == _without_signatures(json.loads(second.body))
 
 
-@promise(_DECIDED, "http(s) only, no credentials in the URL")
-@promise(_DECIDED, "the resolved address must be public (private, loopback, link-local, metadata ranges refused")
+@_decided("http(s) only, no credentials in the URL")
+@_decided("the resolved address must be public (private, loopback, link-local, metadata ranges refused")
 @pytest.mark.parametrize(
     "url",
     [

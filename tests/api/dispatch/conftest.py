@@ -1,4 +1,4 @@
-"""A scene of queues."""
+"""A funded project and dispatchers over its tasks."""
 
 from __future__ import annotations
 

@@ -32,9 +32,7 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        while (
-            not loop.done()
-        ):  # before Python 3.12 asyncio.wait_for, which the Redis client uses, may lose a cancellation
+        while not loop.done():  # `wait_for` in the Redis client can lose a cancellation before Python 3.12
             loop.cancel()
             await asyncio.wait([loop], timeout=0.5)
 

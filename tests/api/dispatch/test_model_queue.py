@@ -40,7 +40,7 @@ async def test_dispatchers_share_the_work_and_repeat_none(scene: Scene) -> None:
     for _ in range(2):
         scene.dispatcher(headroom=4)
     ids = await scene.submit(100)
-    # One dispatcher alone would have its headroom waiting, and no more.
+    # A single dispatcher would have only its headroom waiting.
     await scene.until(lambda: len(scene.model.waiting) == 8)
     assert (await scene.store.reads.counts(QUEUE))["leased"] == 8
     scene.model.admitting.set()
@@ -79,7 +79,7 @@ async def test_attempt_of_a_dead_replica_is_a_failed_span(scene: Scene) -> None:
     assert {(span.trace, span.parent, span.attributes["gen.queue"]) for span in attempts} == {
         ("a" * 32, "b" * 16, QUEUE)
     }
-    assert len([span for span in collector.spans if span.name == "queue"]) == 1, "its wait for the first of them"
+    assert len([span for span in collector.spans if span.name == "queue"]) == 1, "only before the first attempt"
     assert collector.one("publish").attributes["gen.attempt"] == 2
     assert b"secret star" not in b"".join(collector.bodies)
 

@@ -1,4 +1,4 @@
-"""Tasks in clear, sealed, and sealed with a key that is gone, in one store."""
+"""Tasks in clear, sealed, and sealed with a lost key, in one store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_only_tasks_of_a_lost_key_end_as_error(scene: Scene) -> None:
     assert old_task is not None
     assert (old_task.status, old_task.payload, old_task.result is None) == (Status.READY, "", False)
     balance = await CreditStore(scene.store.redis, scene.store.prefix).balance("default")
-    assert (balance.held, balance.spent) == (0, 3 * PRICE), "nothing is charged for it"
+    assert (balance.held, balance.spent) == (0, 3 * PRICE)
 
 
 async def test_result_whose_key_is_lost_is_an_error(scene: Scene) -> None:
@@ -57,7 +57,6 @@ async def test_result_whose_key_is_lost_is_an_error(scene: Scene) -> None:
 
 
 async def test_repeated_submission_with_unreadable_reply_is_refused(store: TaskStore) -> None:
-    """It must not make a second task."""
     task = new_task(idempotency_key="once", body_hash="same")
     again = new_task(idempotency_key="once", body_hash="same")
     await reading(store, OLD).submit(task)

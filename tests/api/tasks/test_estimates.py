@@ -139,7 +139,7 @@ def test_polls_show_positions_and_estimates_change_no_etag(start_service: StartS
         details = {task_id: poll.json()["details"] for task_id, poll in polls.items()}
         assert all(each.keys() == {"eta", "eta_range", "queue_position"} for each in details.values())
         positions = {task_id: each["queue_position"] for task_id, each in details.items()}
-        assert positions[ids[1]] == 3, "the second of a project comes after the first of another"
+        assert positions[ids[1]] == 3, "a project's second task comes after another's first"
         turns = sorted(ids, key=lambda task_id: positions[task_id])
         with client.stream("GET", f"/v1/tasks/{turns[2]}/events") as response:
             data = next(line for line in response.iter_lines() if line.startswith("data:"))

@@ -159,7 +159,7 @@ async def test_needed_task_is_kept_while_others_may_need_it(store: TaskStore) ->
     await store.sweep(await store.sweep())
     with pytest.raises(NeededTaskGone):
         await store.submit(new_task(needs=draft.id))
-    assert await store.redis.zscore(key, draft.id) is None, "the refusal lists it not again"
+    assert await store.redis.zscore(key, draft.id) is None, "a refused submission does not list it again"
 
 
 async def test_deleted_task_stays_until_tasks_that_need_it_end(store: TaskStore) -> None:

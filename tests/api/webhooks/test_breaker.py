@@ -81,7 +81,7 @@ async def test_half_open_circuit_gets_one_call(store: TaskStore, outbox: Outbox)
     results = await asyncio.gather(*(outbox.claim(10) for _ in range(8)))
     [trial] = [claim for claims in results for claim in claims]
     await make_deliveries_due(outbox, claims=False)
-    assert await outbox.claim(10) == [], "that one is on its way"
+    assert await outbox.claim(10) == [], "the trial is running"
     assert await outbox.record(trial, OK, DeliveryOutcome.DELIVERED)
     assert await health(outbox) == {"concurrency": "2"}
     assert len(await outbox.claim(10)) == 2
@@ -99,7 +99,7 @@ async def test_concurrency_follows_the_answers(store: TaskStore) -> None:
     assert len(claims) == PER_DESTINATION + 1
     for claim in claims[:3]:
         await fails(outbox, claim)
-    assert len(await outbox.claim(60)) == 0, "three are still on their way"
+    assert len(await outbox.claim(60)) == 0, "three calls are still running"
     for claim in claims[3:]:
         await fails(outbox, claim)
     assert len(await outbox.claim(60)) == 1
@@ -112,7 +112,7 @@ async def test_open_time_doubles_up_to_the_maximum(store: TaskStore, outbox: Out
     for _ in range(4):
         await make_deliveries_due(outbox)
         await fails(outbox, await claim_one(outbox))
-        assert await outbox.claim(10) == [], "one failed trial shuts it again"
+        assert await outbox.claim(10) == [], "one failed trial opens the circuit again"
         pauses.append(await pause_s(outbox))
     assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
 

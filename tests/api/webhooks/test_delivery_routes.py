@@ -89,7 +89,7 @@ def test_delivery_lists_its_attempts_and_can_be_replayed(
     before = client.poll(task_id).content
     send(service)
     [(headers, body)] = hook.received
-    assert body in (before, client.poll(task_id).content), "a link may be signed anew in between"
+    assert body in (before, client.poll(task_id).content), "links may be signed anew between the polls"
     assert json.loads(body)["status"] == "Ready"
     Webhook(b"some words").verify(body, headers)
     assert headers["x-webhook-signature"].startswith("sha256=")

@@ -144,6 +144,7 @@ async def test_redis_restart_loses_no_delivery(
             doomed_redis._process.wait(60)
             destination.resume()
             doomed_redis.revive()
+            await wait_for_states(outbox, ids)
             ids.append(await end_one_task(store, destination.url()))
             deliveries = await wait_for_states(outbox, ids)
         assert {delivery.state for delivery in deliveries} == {DeliveryState.DELIVERED}
