@@ -16,7 +16,6 @@ from support.deliveries import (
     DOWN,
     HOUR_S,
     OK,
-    OTHER_DESTINATION,
     OTHER_URL,
     URL,
     claim_one,
@@ -155,32 +154,6 @@ async def test_stale_claim_cannot_be_prolonged(store: TaskStore, outbox: Outbox)
     await make_deliveries_due(outbox, claims=False)
     assert [claim.id for claim in await outbox.claim(10)] == [stale.id]
     assert await outbox.record(current, OK, DeliveryOutcome.DELIVERED)
-
-
-async def test_idle_destinations_are_not_scheduled(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
-    await end_tasks(store, 2)
-    await end_one_task(store, OTHER_URL)
-    for claim in await outbox.claim(10):
-        await outbox.record(claim, OK, DeliveryOutcome.DELIVERED)
-    assert await members(redis, outbox.channel) == []
-    await end_one_task(store, OTHER_URL)
-    assert await members(redis, outbox.channel) == [OTHER_DESTINATION]
-
-
-@pytest.mark.parametrize("failed", [False, True])
-async def test_pages_hold_each_delivery_once_newest_first(store: TaskStore, failed: bool) -> None:
-    outbox = make_outbox(store, per_destination=100)
-    ids = await end_tasks(store, 3) + await end_tasks(store, 2, OTHER_URL)
-    for claim in await outbox.claim(100) if failed else []:
-        await outbox.record(claim, DOWN, DeliveryOutcome.FAILED)
-    listed, cursor = await outbox.list_deliveries(limit=2, failed=failed)
-    while cursor is not None:
-        page, cursor = await outbox.list_deliveries(limit=2, cursor=cursor, failed=failed)
-        assert len(page) <= 2
-        listed = [*listed, *page]
-    assert sorted(delivery.id for delivery in listed) == sorted(ids)
-    times = [(delivery.finished if failed else delivery.created) or 0 for delivery in listed]
-    assert times == sorted(times, reverse=True)
 
 
 async def test_sweep_is_bounded_and_passes_undelivered_tasks(store: TaskStore, redis: Redis) -> None:

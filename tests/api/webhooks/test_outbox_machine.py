@@ -220,8 +220,8 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert members[f"outbox:{destination}"] == having(DeliveryState.WAITING, destination=destination)
                 assert members[f"sending:{destination}"] == having(DeliveryState.SENDING, destination=destination)
                 assert len(members[f"sending:{destination}"]) <= POLICY.per_destination
-                if having(*PENDING_STATES, destination=destination):
-                    assert destination in members["outbox"], "the destination would never be checked"
+                is_pending = bool(having(*PENDING_STATES, destination=destination))
+                assert (destination in members["outbox"]) == is_pending, "it is checked while anything is pending"
                 self.check_next_visit(destination, scores)
 
         def check_next_visit(self, destination: str, scores: dict[str, dict[str, float]]) -> None:
