@@ -68,6 +68,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LONG_TEXT = http_response(200, b"\xff\x00" + "é".encode() * 2000)
 ANSWERS: dict[str, tuple[Reply, int | None, str, str]] = {
     "text": (http_response(404, b"no thanks"), 404, "", "no thanks"),
+    "gone": (http_response(410), 410, "", ""),
     "silent": (never_answer, None, "no answer within 0.3 s", ""),
     "no web server": (b"SSH-2.0-OpenSSH_9.6\r\n", None, BROKE, ""),
     "endless head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000, None, LONG_HEAD, ""),
@@ -93,6 +94,7 @@ async def test_every_answer_has_a_status_or_a_reason(
         monkeypatch.setattr(sender, "_BODY_S", 0.1)
     answer = await call(destination, reply, timeout_s=0.3 if reply is never_answer else 60)
     assert (answer.status, answer.error, answer.text) == (status, error, text)
+    assert answer.is_final == (status == 410)
 
 
 async def test_encoded_answer_is_never_decompressed(destination: WebhookReceiver) -> None:
@@ -148,12 +150,6 @@ async def test_retry_after_is_respected(deliver: Deliver, destination: WebhookRe
     destination.reply = http_response(404, retry_after=f"{retry_after_s:.0f}" if form == "seconds" else date)
     delivery = await deliver(destination.url())
     assert delivery.next == pytest.approx(delivery.created + retry_after_s, abs=60)
-
-
-async def test_410_fails_at_once(deliver: Deliver, destination: WebhookReceiver) -> None:
-    destination.reply = http_response(410)
-    delivery = await deliver(destination.url())
-    assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, 1)
 
 
 async def test_attempts_share_id_and_body_but_not_signature(
