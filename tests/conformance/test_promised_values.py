@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from sent_images import cut_out, make_rotated, make_truncated, open_image, photo, plain
-from server_under_test import ENDPOINTS, KLEIN, ServerUnderTest, minimal_body, problems
+from server_under_test import ENDPOINTS, KLEIN, Json, ServerUnderTest, minimal_body, problems
 from support.promises import promise
 
 needs = pytest.mark.needs
@@ -80,7 +79,8 @@ def test_image_with_alpha_needs_no_mask(server: ServerUnderTest) -> None:
 @pytest.mark.parametrize(("endpoint", "count"), [("gen-2-pro-preview", 8), ("gen-kontext-pro", 4)])
 def test_all_image_fields_are_accepted_at_once(server: ServerUnderTest, endpoint: str, count: int) -> None:
     names = ["input_image", *(f"input_image_{number}" for number in range(2, count + 1))]
-    server.expect_accepted(endpoint, **dict[str, Any].fromkeys(names, photo()))
+    images: Json = dict.fromkeys(names, photo())
+    server.expect_accepted(endpoint, **images)
 
 
 @_decided("`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together")

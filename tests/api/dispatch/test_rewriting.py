@@ -52,7 +52,8 @@ async def test_prompt_is_rewritten_if_requested_and_enabled(
 ) -> None:
     scene = AttemptScene()
     scene.rewriter = fake_rewriter(rewrite, rewrite_edit, timeout_s=TIMEOUT_S)
-    await scene.attempt(**{"prompt": "a star", "references": (), **job}).run()
+    fields: dict[str, Any] = {"prompt": "a star", "references": (), **job}
+    await scene.attempt(**fields).run()
     assert scene.model.jobs[0].request.prompt == scene.store.outcome["result"].prompt == prompt
     is_unchanged = rewrite in (fail, hang) or rewrite_edit is leave
     assert scene.store.outcome.get("details") == ({"warnings": [NOT_REWRITTEN]} if is_unchanged else None)
