@@ -22,9 +22,12 @@ from chaos.verdict import check_ledger, failed_without_cancel
 from deployments.contract.objects import ObjectStore
 
 ALONE = tuple(FAULTS["one machine"])
-KILLS = (*(name for name in ALONE if name.startswith("kill ")), "redeploy, scaled up")
-CORE_KILLS = ("kill a dispatcher", "kill a model replica", "kill the Redis server")
-OTHERS = ("freeze a dispatcher", "freeze a model replica", "fill the Redis server", "break a model's device")
+CORE_KILLS = ("kill a dispatcher", "kill a model replica", "kill an inference server", "kill the Redis server")
+OTHERS = (
+    *(name for name in ALONE if name.startswith("kill ") and name not in CORE_KILLS),
+    *("freeze a dispatcher", "freeze a model replica", "fill the Redis server", "break a model's device"),
+    "redeploy, scaled up",
+)
 NODE_FAULTS = ("kill a worker node", "drain a worker node", "kill the head node", DEPLOY)
 
 
@@ -33,7 +36,6 @@ NODE_FAULTS = ("kill a worker node", "drain a worker node", "kill the head node"
     "plan",
     [
         pytest.param(ChaosPlan(7, 10, 60, CORE_KILLS), id="core-kills"),
-        pytest.param(ChaosPlan(7, 25, 100, KILLS), id="kills", marks=pytest.mark.slow),
         pytest.param(ChaosPlan(7, 25, 100, OTHERS), id="others", marks=pytest.mark.slow),
         pytest.param(ChaosPlan(7, 30, 60, NODE_FAULTS, topology="nodes"), id="nodes", marks=pytest.mark.slow),
     ],

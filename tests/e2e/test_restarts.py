@@ -1,4 +1,4 @@
-"""Stops and kills of the whole service, or a part of it, lose no task and leave no process."""
+"""Stops and kills of the whole service, and its moderation before and after a kill of the moderator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import contextlib
 from typing import Any
 
 import httpx2
+import numpy as np
+import numpy.typing as npt
 import pytest
+from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
+from support.images import image_base64
 from support.local_service import LocalService
 from support.polling import poll_result, wait_for_end
 from support.redis_process import until
@@ -16,9 +20,13 @@ from serve_app.cli.service import Client
 
 pytestmark = pytest.mark.slow
 
-QUEUE = "flux3-klein"
+KLEIN, MODEL = "gen-3-image-klein", "flux3-klein"
 TASKS = 8
 BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
+CIRCLE = {"prompt": "a red circle", "width": 256, "height": 256, "steps": 1}
+VIOLENT = CIRCLE | {"prompt": "a very bloody murder scene"}
+COVERED = (slice(16, 240), slice(136, 376))
+"""A part of the forbidden image without details."""
 
 
 def poll_until(client: Client, task_id: str, *statuses: str) -> dict[str, Any]:
@@ -38,40 +46,56 @@ def read_counters(service: LocalService) -> dict[str, int]:
     """Returns the task counters of the model under test."""
     text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=60).text
     [counted] = [family for family in text_string_to_metric_families(text) if family.name == "gen_task_events"]
-    return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["model"] == QUEUE}
+    return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["model"] == MODEL}
 
 
-def test_ctrl_c_and_kill_lose_no_task(breakable: LocalService) -> None:
-    before = read_counters(breakable)
-    with breakable.client() as client:
-        ids = [client.submit("gen-3-image-klein", BODY | {"seed": seed})["id"] for seed in range(TASKS)]
+def test_ctrl_c_and_kill_lose_no_task(service: LocalService) -> None:
+    before = read_counters(service)
+    with service.client() as client:
+        ids = [client.submit(KLEIN, BODY | {"seed": seed})["id"] for seed in range(TASKS)]
         poll_until(client, ids[0], "Ready")  # others are running or waiting
-    breakable.stop()
-    assert breakable.processes() == []
-    breakable.start()
-    breakable.kill()
-    until(lambda: not breakable.processes())
-    breakable.start()
-    with breakable.client() as client:
+    service.stop()
+    assert service.processes() == []
+    service.start()
+    service.kill()
+    until(lambda: not service.processes())
+    service.start()
+    with service.client() as client:
         for task_id in ids:
             task = poll_until(client, task_id, "Ready", "Error")
             assert task["status"] == "Ready", task
             assert client.fetch(task["result"]["sample"])[:2] == b"\xff\xd8", "a JPEG file"
-    after = read_counters(breakable)
+    after = read_counters(service)
     gained = [after.get(name, 0) - before.get(name, 0) for name in ("accepted", "ready", "error")]
     assert gained == [TASKS, TASKS, 0]
 
 
-def test_shared_text_encoder_is_restarted_after_a_kill(breakable: LocalService) -> None:
-    def generate(endpoint: str, prompt: str) -> dict[str, Any]:
-        body = {"prompt": prompt, "width": 64, "height": 64, "seed": 3, "output_format": "png", "disable_pup": True}
-        task = wait_for_end(client, client.submit(endpoint, body)["id"])
-        assert task["status"] == "Ready", task
-        return task
+def assert_moderated(service: LocalService, client: Client, submitted: dict[str, Any], status: str) -> None:
+    """Checks that a moderated task has no result, cost or files."""
+    task = wait_for_end(client, submitted["id"])
+    assert (task["status"], task["details"]) == (status, {"Moderation Reasons": ["violence"]})
+    assert (task["result"], task.get("preview"), task.get("cost")) == (None, None, None)
+    assert not (service.folder / "data" / "objects" / "results" / task["id"]).exists()
 
-    with breakable.client() as client:
-        images = [generate(endpoint, "a red star on a white background") for endpoint in ("gen-2-pro", "gen-2-max")]
-        first, second = (client.fetch(task["result"]["sample"]) for task in images)
-        assert first == second, "one checkpoint, one seed"
-        breakable.kill_one("TextEncoder-klein")
-        generate("gen-2-pro", "a blue circle on a white background")
+
+def test_moderated_tasks_cost_nothing_and_leave_no_files(
+    client: Client, service: LocalService, forbidden_image: npt.NDArray[np.uint8]
+) -> None:
+    before = client.credits()
+    assert_moderated(service, client, client.submit(KLEIN, VIOLENT), "Request Moderated")
+    covered = forbidden_image.copy()
+    covered[COVERED] = np.where(np.indices((224, 240)).sum(axis=0)[..., None] // 56 % 2, 255, 0)
+    mask = np.zeros(covered.shape[:2], np.uint8)
+    mask[COVERED] = 255
+    image, hole = (image_base64(Image.fromarray(each)) for each in (covered, mask))
+    erased = client.submit("gen-tools/erase-v1", {"image": image, "mask": hole, "dilate_pixels": 0})
+    assert_moderated(service, client, erased, "Content Moderated")
+    assert client.credits() == before
+
+
+def test_tasks_wait_for_a_killed_moderator(client: Client, service: LocalService) -> None:
+    killed = service.kill_one("ServeReplica:gen:Moderator")
+    harmless, harmful = (client.submit(KLEIN, body) for body in (CIRCLE, VIOLENT))
+    assert wait_for_end(client, harmless["id"])["status"] == "Ready"
+    assert_moderated(service, client, harmful, "Request Moderated")
+    assert killed not in {process.pid for process in service.processes("ServeReplica:gen:Moderator")}

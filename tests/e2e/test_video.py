@@ -55,47 +55,42 @@ def draw_keyframe(colour: str, left: int = 420) -> tuple[str, Frames]:
     return image_base64(image), np.asarray(image)
 
 
-def test_prompt_makes_a_video_with_audio(client: Client) -> None:
+def test_keyframes_make_a_video_with_audio(client: Client) -> None:
+    (first, left), (last, right) = (draw_keyframe("orange", x) for x in (60, 780))
     polls: list[dict[str, Any]] = []
     before = client.credits()
-    submitted = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "seed": 7})
+    body = {"mode": "i2v", "prompt": "the ball moves to the right", "keyframes": [first, last], **QUICK}
+    submitted = client.submit(ENDPOINT, body)
     task = wait_for_end(client, submitted["id"], polls.append)
     assert task["status"] == "Ready", task
     assert (submitted["cost"], submitted["input_mp"], submitted["output_mp"]) == (None, None, None)
     assert before - client.credits() == task["cost"] > 0
-
-    video = inspect(client.fetch(task["result"]["sample"]))
-    assert (video.codec, video.pixel_format, video.fps, video.frames) == ("h264", "yuv420p", FPS, 5 * FPS)
-    assert (video.width, video.height, video.faststart) == (1280, 704, True)
-    assert (video.audio_codec, video.audio_rate, video.audio_channels) == ("aac", RATE, 2)
-    assert video.audio_seconds is not None
-    assert abs(video.audio_seconds - video.seconds) <= 1 / FPS
-
     progress = [each["progress"] for each in polls if each["progress"] is not None]
     assert progress == sorted(progress)
     assert any(0 < fraction < 1 for fraction in progress)
     assert any(each["preview"] for each in polls), "no preview before the end"
 
-
-@pytest.mark.slow
-def test_audio_can_be_left_out(client: Client) -> None:
-    _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16", **QUICK)
+    data = client.fetch(task["result"]["sample"])
     video = inspect(data)
-    assert video.audio_codec is None
-    assert video.height > video.width
-
-
-def test_keyframes_appear_at_their_times(client: Client) -> None:
-    (first, left), (last, right) = (draw_keyframe("orange", x) for x in (60, 780))
-    _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
-    video = decode_frames(data)
-    for frame, expected, other in ((video[:1], left, right), (video[-1:], right, left)):
+    assert (video.codec, video.pixel_format, video.fps, video.frames) == ("h264", "yuv420p", FPS, 5 * FPS)
+    assert (video.width, video.height, video.faststart) == (640, 352, True)
+    assert (video.audio_codec, video.audio_rate, video.audio_channels) == ("aac", RATE, 2)
+    assert video.audio_seconds is not None
+    assert abs(video.audio_seconds - video.seconds) <= 1 / FPS
+    frames = decode_frames(data)
+    for frame, expected, other in ((frames[:1], left, right), (frames[-1:], right, left)):
         assert difference(frame, expected[None]) < difference(frame, other[None]) / 2
 
 
+@pytest.fixture(scope="module")
+def draft(service: LocalService) -> tuple[dict[str, Any], bytes]:
+    with service.client() as client:
+        return make(client, mode="t2v", prompt=PROMPT, seed=11, **QUICK)
+
+
 @pytest.mark.slow
-def test_continuation_starts_with_the_given_video(client: Client) -> None:
-    _, start = make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)
+def test_continuation_starts_with_the_given_video(client: Client, draft: tuple[dict[str, Any], bytes]) -> None:
+    _, start = draft
     _, data = make(client, mode="v2v", prompt=PROMPT, start_video=to_base64(start), **QUICK)
     before, after = decode_frames(start).astype(np.float32), decode_frames(data)
     assert len(after) == len(before) + 5 * FPS
@@ -107,9 +102,11 @@ def test_continuation_starts_with_the_given_video(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_enhanced_draft_keeps_the_composition(client: Client) -> None:
-    drafted, rough = make(client, mode="t2v", prompt=PROMPT, draft=True, seed=11)
-    _, unrelated = make(client, mode="t2v", prompt="a white square falls on a yellow background", draft=True, seed=12)
+def test_enhanced_draft_keeps_the_composition(client: Client, draft: tuple[dict[str, Any], bytes]) -> None:
+    drafted, rough = draft
+    other = {"prompt": "a white square falls on a yellow background", "generate_audio": False}
+    _, unrelated = make(client, mode="t2v", seed=12, **other, **QUICK)
+    assert inspect(unrelated).audio_codec is None
     enhanced, fine = make(client, mode="draft_enhance", draft_cache=drafted["result"]["draft_cache"])
     assert (inspect(rough).width, inspect(fine).width) == (640, 1920)
     assert enhanced["result"]["seed"] == 11
@@ -121,7 +118,7 @@ def test_enhanced_draft_keeps_the_composition(client: Client) -> None:
 @pytest.mark.slow
 def test_video_resumes_after_a_kill_and_costs_once(client: Client, service: LocalService) -> None:
     before = client.credits()
-    task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
+    task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 10, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
     until(lambda: read_steps(checkpoint) >= 3)
     reached = poll_result(client, task_id)["progress"]
@@ -134,7 +131,7 @@ def test_video_resumes_after_a_kill_and_costs_once(client: Client, service: Loca
     assert task["status"] == "Ready", task
     # A restarted video would show its first steps again; each takes longer than a poll.
     assert min(fraction for fraction in progress if fraction > 0) >= reached > 0
-    assert inspect(client.fetch(task["result"]["sample"])).frames == 20 * FPS
+    assert inspect(client.fetch(task["result"]["sample"])).frames == 10 * FPS
     assert before - client.credits() == task["cost"]
     assert not checkpoint.exists()
 

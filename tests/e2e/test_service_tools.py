@@ -1,4 +1,4 @@
-"""`gen-serve bench` on a whole service: runs, records and replays a load."""
+"""`gen-serve bench` and the conformance kit on a whole service."""
 
 from __future__ import annotations
 
@@ -99,3 +99,10 @@ def test_bench_sends_openai_requests(service: LocalService, tmp_path: Path) -> N
         service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai"
     )
     assert set(run["figures"]["ends"]) == {"served"}
+
+
+def test_sentences_about_results_hold(service: LocalService, repository: Path) -> None:
+    where = ["--server", service.base_url, "--server-key", service.key, "-p", "no:cacheprovider", "-q"]
+    command = [sys.executable, "-m", "pytest", *where, "-k", "not fields and not values", "tests/conformance"]
+    result = subprocess.run(command, check=False, cwd=repository, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-5000:]

@@ -1,13 +1,15 @@
-"""Logs of a whole service contain no secrets."""
+"""Ports and logs of a whole service: it listens on loopback alone and logs no secrets."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import httpx2
+import psutil
 from support.local_service import LocalService
 from support.polling import wait_for_end
 
@@ -16,6 +18,27 @@ from serve_app.cli.service import Client
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"the hook's own secret, 32 bytes!").decode()
 WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"
 WRONG_TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzb21lYm9keSJ9.c2lnbmF0dXJl"
+
+
+def test_nothing_listens_beyond_loopback(service: LocalService) -> None:
+    listeners: dict[tuple[str, int], str] = {}
+    for process in service.processes():
+        for connection in process.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                listeners[connection.laddr.ip, connection.laddr.port] = process.name()
+    assert {service.port, service.metrics_port} <= {port for _, port in listeners}
+    exposed = [name for (ip, _), name in listeners.items() if not ip_address(ip.removeprefix("::ffff:")).is_loopback]
+    assert exposed == []
+
+
+def test_forged_host_and_metrics_are_rejected(service: LocalService) -> None:
+    for path, headers, status in (
+        ("/v1/get_result?id=x", {}, 404),
+        ("/v1/get_result?id=x", {"Host": "evil.test"}, 421),
+        ("/metrics", {}, 404),
+    ):
+        answer = httpx2.get(f"{service.base_url}{path}", headers=headers, trust_env=False, timeout=60)
+        assert answer.status_code == status
 
 
 def find_logs(service: LocalService) -> Iterator[Path]:
