@@ -25,13 +25,17 @@ def file_payload(name: str, data: bytes) -> FilePayload:
     return {"name": name, "mimeType": "image/png", "buffer": data}
 
 
-def looks(page: Page) -> Iterator[str]:
-    """Shows the page wide and narrow, light and dark, and yields the name of each look, such as `wide-light`."""
-    for size, viewport in (("wide", WIDE), ("narrow", NARROW)):
+def looks(page: Page, *, every: bool) -> Iterator[str]:
+    """Shows the page wide in light colours and narrow in dark ones, or in every combination.
+
+    Yields the name of each look, such as `wide-light`.
+    """
+    for size, viewport, usual in (("wide", WIDE, "light"), ("narrow", NARROW, "dark")):
         page.set_viewport_size(viewport)
         for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            yield f"{size}-{scheme}"
+            if every or scheme == usual:
+                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                yield f"{size}-{scheme}"
 
 
 @dataclass(frozen=True)

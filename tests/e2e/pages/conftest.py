@@ -1,4 +1,4 @@
-"""A real browser, Debian's Chromium, over a service whose work is done by the test."""
+"""Fixtures of pages: Debian's Chromium, and a service whose tasks the tests finish."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from serve_app.accounts.roles import Role
 from serve_app.config.model_settings import ModelSettings
 from serve_app.config.settings import AccountSettings, TaskSettings
 
-expect.set_options(timeout=30_000)  # ms: a machine that does something else is no fault of the page
+expect.set_options(timeout=30_000)  # ms, for a busy machine
 
 
 @pytest.fixture(scope="session")
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One that knows whoever sits at this machine; no lease runs out, as no dispatcher would take the task again."""
-    # All tests are in one project, and what they ask for is not always done.
+    """A service with a local operator. Leases outlive the tests, since no dispatcher would take a task again."""
+    # All tests share a project and do not finish every task.
     tasks, accounts = TaskSettings(lease_s=3600, max_active=5000), AccountSettings(local_role=Role.OPERATOR)
     folder = tmp_path_factory.mktemp("pages")
-    # Uploads of tuned models are checked against their base, and only the bundled ones are here.
+    # Uploads of tuned models are checked against their base.
     models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
     with running(folder, redis_url, repository, tasks=tasks, accounts=accounts, models=models) as service:
         yield service
@@ -33,9 +33,8 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def browser(service: Service) -> Iterator[Browser]:
-    """Gone before the service is: Playwright keeps the thread's event loop to itself."""
     if CHROMIUM is None:
-        pytest.skip("no chromium here: apt-get install chromium")
+        pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -44,7 +43,7 @@ def browser(service: Service) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def behind(service: Service) -> Iterator[Behind]:
-    """Does something of the worker's, in a thread where no event loop runs."""
+    """Runs functions of the worker in another thread: Playwright occupies the event loop of this one."""
     with ThreadPoolExecutor(1) as pool:
         yield lambda do: pool.submit(do, service.worker).result()
 
@@ -56,7 +55,7 @@ def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def page(browser: Browser, service: Service) -> Iterator[Page]:
-    """A window that nobody used before. What its console says in anger fails the test."""
+    """A window of a new browser context. Script errors and violations of the content policy fail the test."""
     context = browser.new_context(base_url=service.base_url, viewport=WIDE, reduced_motion="reduce")
     page = context.new_page()
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Keys, members, limits and tuned models without a manual; a new member comes by a link."""
+"""The account page: keys, members, usage, limits, licences and tuned models."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import datetime
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
-from support.browser import DESK, EXAMPLE, NARROW, Behind, file_payload, submit_form, submit_prompt
+from support.browser import DESK, EXAMPLE, NARROW, WIDE, Behind, file_payload, submit_form, submit_prompt
 from support.http_service import Service
 from support.images import image_file
 
 from serve_app.tasks.task import Status
 
 
-def test_a_key_is_shown_once(page: Page) -> None:
+def test_key_is_shown_once_and_can_be_revoked(page: Page) -> None:
     page.goto("/account")
     keys = page.get_by_role("region", name="Keys")
     keys.get_by_label("Name of the key").fill("laptop")
@@ -36,7 +36,7 @@ def test_a_key_is_shown_once(page: Page) -> None:
     expect(keys.locator(".secret")).to_have_count(0)
 
 
-def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, service: Service) -> None:
+def test_invited_member_joins_within_the_role(page: Page, browser: Browser, service: Service) -> None:
     page.goto("/account")
     keys = page.get_by_role("region", name="Keys")
     keys.get_by_label("Name of the key").fill("for a viewer")
@@ -48,49 +48,59 @@ def test_someone_who_is_invited_makes_an_image(page: Page, browser: Browser, ser
     members.get_by_role("button", name="Invite someone").click()
     link = members.locator(".secret").inner_text()
 
-    # Another browser, in which nobody is signed in: here that would need nothing, so it begins at the link.
     context = browser.new_context(base_url=service.base_url, viewport=NARROW)
-    theirs = context.new_page()
-    theirs.goto(link)
-    expect(theirs.get_by_text(re.compile("invites you to default as developer"))).to_be_visible()
-    theirs.get_by_label("Your name").fill("ada@example.com")
-    theirs.get_by_label(re.compile("A password")).fill("correct horse battery")
-    theirs.get_by_role("button", name="Join").click()
-    expect(theirs.get_by_role("button", name="Sign out")).to_be_visible()
-    theirs.get_by_role("button", name=EXAMPLE).click()
-    expect(theirs.get_by_role("article")).to_be_visible()
-    # What the role may not do is not offered.
-    expect(theirs.get_by_role("link", name="Fleet")).to_have_count(0)
-    theirs.get_by_role("button", name="Sign out").click()
-    theirs.get_by_label("Name").fill("ada@example.com")
-    theirs.get_by_label("Password").fill("wrong")
-    theirs.get_by_role("button", name="Sign in", exact=True).click()
-    expect(theirs.get_by_role("alert")).to_contain_text("The name or the password is wrong")
-    theirs.get_by_label("Password").fill("correct horse battery")
-    theirs.get_by_role("button", name="Sign in", exact=True).click()
-    expect(theirs.get_by_role("button", name="Generate")).to_be_visible()
-    theirs.goto("/account")
-    key = theirs.get_by_role("row", name="for a viewer")
+    member = context.new_page()
+    member.goto(link)
+    expect(member.get_by_text(re.compile("invites you to default as developer"))).to_be_visible()
+    member.get_by_label("Your name").fill("ada@example.com")
+    member.get_by_label(re.compile("A password")).fill("correct horse battery")
+    member.get_by_role("button", name="Join").click()
+    expect(member.get_by_role("button", name="Sign out")).to_be_visible()
+    member.get_by_role("button", name=EXAMPLE).click()
+    expect(member.get_by_role("article")).to_be_visible()
+    expect(member.get_by_role("link", name="Fleet")).to_have_count(0)
+    member.get_by_role("button", name="Sign out").click()
+    member.get_by_label("Name").fill("ada@example.com")
+    member.get_by_label("Password").fill("wrong")
+    member.get_by_role("button", name="Sign in", exact=True).click()
+    expect(member.get_by_role("alert")).to_contain_text("The name or the password is wrong")
+    member.get_by_label("Password").fill("correct horse battery")
+    member.get_by_role("button", name="Sign in", exact=True).click()
+    expect(member.get_by_role("button", name="Generate")).to_be_visible()
+    member.goto("/account")
+    key = member.get_by_role("row", name="for a viewer")
     expect(key).to_be_visible()
     expect(key.get_by_role("button")).to_have_count(0)
-    theirs.get_by_label("Current password").fill("correct horse battery")
-    theirs.get_by_label(re.compile("New password")).fill("another horse battery")
-    theirs.get_by_role("button", name="Change password").click()
-    expect(theirs.get_by_text("All other windows are signed out")).to_be_visible()
+    member.get_by_label("Current password").fill("correct horse battery")
+    member.get_by_label(re.compile("New password")).fill("another horse battery")
+    member.get_by_role("button", name="Change password").click()
+    expect(member.get_by_text("All other windows are signed out")).to_be_visible()
     context.close()
     page.reload()
     expect(members.get_by_role("row", name="ada@example.com")).to_be_visible()
 
 
-def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> None:
+def test_usage_is_shown_and_a_limit_is_enforced(page: Page, behind: Behind) -> None:
     task_id = submit_prompt(page, "a red star that is paid for")
     behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     page.goto("/account")
     used = page.get_by_role("region", name="Usage this month")
-    expect(used.get_by_role("img", name="Credits by day")).to_be_visible()
+    today = page.evaluate("new Date().toLocaleDateString('en', {month: 'short', day: 'numeric', timeZone: 'UTC'})")
+    expect(used.get_by_text(re.compile(rf"Most on {today}: [0-9.]+ credits"))).to_be_visible()
+    bars = used.get_by_role("img", name="Credits by day").locator("div")
+    expect(bars.last).to_have_attribute("title", re.compile(today))
+    assert bars.count() == page.evaluate("new Date().getUTCDate()")
     expect(used.get_by_role("row", name="gen-3-image-klein")).to_be_visible()
     projects = page.get_by_role("region", name="Projects and limits")
     day = projects.get_by_label("Limit of a day, credits").first
+    page.set_viewport_size(NARROW)
+    day.fill("-5")
+    day.press("Enter")
+    expect(page.get_by_text("Not saved: a limit is a number, 0 or more.")).to_be_in_viewport()
+    expect(day).to_be_in_viewport(ratio=1)
+    page.reload()
+    expect(day).to_have_value("")
+    page.set_viewport_size(WIDE)
     day.fill("0.5")
     projects.get_by_role("button", name="Save limits").first.click()
     expect(projects.get_by_text("Saved.")).to_be_in_viewport(ratio=1)
@@ -105,7 +115,7 @@ def test_use_is_shown_and_a_limit_is_set_and_met(page: Page, behind: Behind) -> 
     expect(projects.get_by_label("Spent of the limit of a day")).to_have_count(0)
 
 
-def test_the_ledger_says_which_task_cost_what_and_when(page: Page, behind: Behind) -> None:
+def test_ledger_links_each_charge_to_its_task(page: Page, behind: Behind) -> None:
     charged, refused = submit_prompt(page, "a red star"), submit_prompt(page, "a blue star")
     behind(lambda worker: worker.deliver(charged, image_file(form="JPEG")))
     behind(lambda worker: worker.end(refused, Status.REQUEST_MODERATED))
@@ -124,31 +134,7 @@ def test_the_ledger_says_which_task_cost_what_and_when(page: Page, behind: Behin
     expect(page.get_by_role("dialog")).to_contain_text("a red star")
 
 
-def test_use_is_shown_by_days_with_figures(page: Page, behind: Behind) -> None:
-    task_id = submit_prompt(page, "a red star that is paid for")
-    behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
-    page.goto("/account")
-    used = page.get_by_role("region", name="Usage this month")
-    today = page.evaluate("new Date().toLocaleDateString('en', {month: 'short', day: 'numeric', timeZone: 'UTC'})")
-    expect(used.get_by_text(re.compile(rf"Most on {today}: [0-9.]+ credits"))).to_be_visible()
-    bars = used.get_by_role("img", name="Credits by day").locator("div")
-    expect(bars.last).to_have_attribute("title", re.compile(today))
-    assert bars.count() == page.evaluate("new Date().getUTCDate()")
-
-
-def test_a_limit_that_is_none_is_not_saved_and_that_is_said(page: Page) -> None:
-    page.set_viewport_size(NARROW)
-    page.goto("/account")
-    day = page.get_by_role("region", name="Projects and limits").get_by_label("Limit of a day, credits").first
-    day.fill("-5")
-    day.press("Enter")
-    expect(page.get_by_text("Not saved: a limit is a number, 0 or more.")).to_be_in_viewport()
-    expect(day).to_be_in_viewport(ratio=1)
-    page.reload()
-    expect(day).to_have_value("")
-
-
-def test_licences_are_shown_with_what_was_reported(page: Page) -> None:
+def test_licence_is_shown_with_its_usage(page: Page) -> None:
     page.goto("/account")
     expect(page.get_by_role("region", name="Keys")).to_be_visible()
     assert page.get_by_role("region", name="Licences").count() == 0
@@ -162,9 +148,7 @@ def test_licences_are_shown_with_what_was_reported(page: Page) -> None:
     expect(page.get_by_role("region", name="Licences").get_by_role("row", name="flux-1-dev")).to_contain_text("12")
 
 
-def test_a_tuned_model_is_uploaded_and_used_and_what_is_none_is_refused(
-    page: Page, repository: Path, behind: Behind
-) -> None:
+def test_valid_tuned_model_is_uploaded_and_used(page: Page, repository: Path, behind: Behind) -> None:
     page.goto("/account")
     models = page.get_by_role("region", name="Tuned models")
     models.get_by_label("Weights").set_input_files([file_payload("notes.safetensors", b"nothing of the kind")])

@@ -1,4 +1,4 @@
-"""The fleet at a glance."""
+"""The fleet page: queues, windows and forecasts of every model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.worker import QUEUE
 from serve_app.tasks.task import Status
 
 
-def test_queues_show_what_waits_and_runs_in_their_places(page: Page, behind: Behind) -> None:
+def test_counts_of_a_queue_change_in_place(page: Page, behind: Behind) -> None:
     task_id = submit_prompt(page, "a star for the fleet")
     page.goto("/fleet")
     queue = page.get_by_role("article", name=QUEUE, exact=True)
@@ -21,7 +21,7 @@ def test_queues_show_what_waits_and_runs_in_their_places(page: Page, behind: Beh
     queue.evaluate("element => (element.dataset.same = 'yes')")
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
     expect(queue).to_contain_text(f"{before['running'] + before['queued']} running, 0 waiting")
-    # It is the same element: nothing was taken away and drawn again.
+    # It is the same element, not a new one.
     expect(queue).to_have_attribute("data-same", "yes")
     expect(page.get_by_role("article")).to_have_count(len(queues))
 
@@ -52,7 +52,7 @@ def show_fleet(page: Page, *models: dict[str, Any], grafana_url: str | None = No
     page.goto("/fleet")
 
 
-def test_a_window_is_chosen_for_all_models_and_stays_in_the_address(page: Page) -> None:
+def test_window_holds_for_all_models_and_after_a_reload(page: Page) -> None:
     show_fleet(page, model("long", 60, 240.0), model("short", 15, 60.0), grafana_url="https://grafana.test/d/fleet")
     cards = [page.get_by_role("article", name=name) for name in ("long", "short")]
     for card in cards:
@@ -78,7 +78,7 @@ def test_a_window_is_chosen_for_all_models_and_stays_in_the_address(page: Page) 
         page.reload()
 
 
-def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
+def test_bar_is_as_long_as_its_queued_work(page: Page) -> None:
     show_fleet(page, model("long", 60, 240.0), model("short", 15, 60.0), model("new", 3, None))
     bars = [page.get_by_role("meter", name=f"Work that waits in {name}").locator("div") for name in ("long", "short")]
     long, small = (around(bar)["width"] for bar in bars)

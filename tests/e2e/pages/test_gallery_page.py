@@ -1,4 +1,4 @@
-"""What the project has asked for, as it comes; and what is done with it: passed on, worked on, run again."""
+"""The gallery and the pages of tasks: live updates, filters, links, deletion, webhooks and repetition."""
 
 from __future__ import annotations
 
@@ -33,50 +33,42 @@ def find_notice(page: Page, words: str) -> Locator:
     return page.get_by_role("status").filter(has_text=words)
 
 
-def test_images_come_as_they_are_made(page: Page, behind: Behind) -> None:
-    task_id = submit_prompt(page, "a red star for the gallery")
+def test_gallery_follows_tasks_and_filters_by_status(page: Page, behind: Behind) -> None:
+    done, blocked = (submit_prompt(page, f"a {colour} star for the gallery") for colour in ("red", "blue"))
     page.goto("/gallery")
-    item = page.get_by_role("listitem").filter(has_text="a red star for the gallery").first
-    expect(item.get_by_role("button", name="Cancel")).to_be_visible()
-    deliver(behind, task_id)
-    expect(item.get_by_role("img")).to_have_js_property("naturalWidth", 96)
-    expect(item.get_by_role("button", name="Cancel")).to_have_count(0)
-    page.get_by_label("Status").select_option("Error")
-    expect(item).to_have_count(0)
-    page.get_by_label("Status").select_option("Ready")
-    expect(item).to_have_count(1)
+    first, second = (page.get_by_role("listitem").filter(has_text=f"a {each} star") for each in ("red", "blue"))
+    expect(first.get_by_role("button", name="Cancel")).to_be_visible()
+    deliver(behind, done)
+    expect(first.get_by_role("img")).to_have_js_property("naturalWidth", 96)
+    expect(first.get_by_role("button", name="Cancel")).to_have_count(0)
+    status = page.get_by_label("Status")
+    status.select_option("In the queue")
+    expect(second.get_by_text("Queued")).to_be_visible()
+    expect(first).to_have_count(0)
+    behind(lambda worker: worker.advance(blocked, Status.GENERATING, progress=0.25))
+    expect(second.get_by_text("Generating")).to_be_visible()
+    cancel = second.get_by_role("button", name="Cancel")
+    cancel.focus()
+    behind(lambda worker: worker.advance(blocked, Status.GENERATING, progress=0.5))
+    expect(second.get_by_role("progressbar")).to_have_js_property("value", 0.5)
+    expect(cancel).to_be_focused()  # the item is updated in place
+    behind(lambda worker: worker.end(blocked, Status.REQUEST_MODERATED))
+    expect(second).to_have_count(0)
+    for option, shown, hidden in (("Blocked", second, first), ("Ready", first, second)):
+        status.select_option(option)
+        expect(shown).to_have_count(1)
+        expect(hidden).to_have_count(0)
     page.route("**/v1/tasks?*", lambda route: route.abort())
     expect(find_notice(page, "trying again")).to_be_visible()
     page.unroute("**/v1/tasks?*")
     expect(find_notice(page, "trying again")).to_have_count(0)
 
 
-def test_the_queue_is_what_has_not_ended(page: Page, behind: Behind) -> None:
-    task_id = submit_prompt(page, "a red star in the queue")
-    page.goto("/gallery")
-    page.get_by_label("Status").select_option("In the queue")
-    item = page.get_by_role("listitem").filter(has_text="a red star in the queue")
-    expect(item.get_by_text("Queued")).to_be_visible()
-    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.25))
-    expect(item.get_by_text("Generating")).to_be_visible()
-    cancel = item.get_by_role("button", name="Cancel")
-    cancel.focus()
-    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
-    # It moves on in its place: whoever is about to press the button still can.
-    expect(item.get_by_role("progressbar")).to_have_js_property("value", 0.5)
-    expect(cancel).to_be_focused()
-    behind(lambda worker: worker.end(task_id, Status.REQUEST_MODERATED))
-    expect(item).to_have_count(0)
-    page.get_by_label("Status").select_option("Blocked")
-    expect(item.get_by_text("Blocked")).to_be_visible()
-
-
-def test_a_link_opens_a_task_that_the_list_lacks(page: Page, behind: Behind) -> None:
+def test_link_opens_a_task_outside_the_filter(page: Page, behind: Behind) -> None:
     task_id = submit_prompt(page, "a red star that is linked to")
     deliver(behind, task_id)
     page.goto(f"/gallery?status=Error#{task_id}")
     expect(page.get_by_role("dialog")).to_contain_text("a red star that is linked to")
-    # In a day, as settings have it.
     tomorrow = page.evaluate("new Date(Date.now() + 864e5).toLocaleString('en', {month: 'short', day: 'numeric'})")
     expect(page.get_by_role("dialog").get_by_text(tomorrow)).to_be_in_viewport()
     page.get_by_role("button", name="Close").click()
@@ -88,13 +80,11 @@ def test_a_link_opens_a_task_that_the_list_lacks(page: Page, behind: Behind) -> 
     expect(find_notice(page, "There is no task 6f1c1f0e")).to_be_in_viewport()
 
 
-def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(
-    page: Page, browser: Browser, behind: Behind
-) -> None:
+def test_image_is_shared_by_a_link_and_edited(page: Page, browser: Browser, behind: Behind) -> None:
     deliver(behind, submit_prompt(page, "a star to share"))
     dialog = open_dialog(page, "a star to share")
     dialog.get_by_role("button", name="Share", exact=True).click()
-    shared = browser.new_page()  # of somebody who is not signed in
+    shared = browser.new_page()  # not signed in
     link = dialog.locator(".secret").inner_text()
     dialog = open_dialog(page, "a star to share")
     expect(dialog.get_by_text("This result is shared by a link.")).to_be_visible()
@@ -118,7 +108,7 @@ def test_an_image_is_shared_by_a_link_and_becomes_that_of_the_next_request(
     assert behind(lambda worker: len(worker.job(submission.id)["references"])) == 1
 
 
-def test_a_task_has_a_page_of_its_own(page: Page, behind: Behind) -> None:
+def test_task_has_its_own_page(page: Page, behind: Behind) -> None:
     task_id = submit_prompt(page, "a star with a page")
     page.goto(f"/t/{task_id}")
     expect(page.get_by_text("Queued").first).to_be_in_viewport()
@@ -126,6 +116,8 @@ def test_a_task_has_a_page_of_its_own(page: Page, behind: Behind) -> None:
     expect(page.get_by_role("img", name="Result: a star with a page")).to_be_in_viewport()
     expect(page.get_by_text("Kept until")).to_be_visible()
     expect(page.get_by_text("0.9 credits")).to_be_visible()
+    page.get_by_text("Webhook", exact=True).click()
+    expect(find_notice(page, "without webhook_url")).to_be_visible()
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete").click()
     expect(page).to_have_url(re.compile("/gallery$"))
@@ -135,7 +127,7 @@ def test_a_task_has_a_page_of_its_own(page: Page, behind: Behind) -> None:
     expect(find_notice(page, "There is no task 6f1c1f0e")).to_be_in_viewport()
 
 
-def test_yesterday_s_image_is_found_by_its_words(page: Page, behind: Behind, service: Service) -> None:
+def test_search_finds_prompts_of_past_days(page: Page, behind: Behind, service: Service) -> None:
     old, new = submit_prompt(page, "an Unusual moon of yesterday"), submit_prompt(page, "an unusual star of today")
     for task_id in (old, new):
         deliver(behind, task_id)
@@ -154,7 +146,7 @@ def test_yesterday_s_image_is_found_by_its_words(page: Page, behind: Behind, ser
     expect(page.get_by_role("region", name="Today").get_by_text("an unusual star of today")).to_be_visible()
 
 
-def test_several_are_deleted_at_once_and_keys_lead_from_one_to_the_next(page: Page, behind: Behind) -> None:
+def test_arrow_keys_browse_and_selected_tasks_are_deleted(page: Page, behind: Behind) -> None:
     for number in (1, 2, 3):
         deliver(behind, submit_prompt(page, f"one of three {number}"))
     page.goto("/gallery?prompt=one+of+three")
@@ -179,9 +171,9 @@ def test_several_are_deleted_at_once_and_keys_lead_from_one_to_the_next(page: Pa
 
 
 @pytest.mark.slow
-def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind, service: Service) -> None:
-    def refused_once(worker: Worker) -> None:
-        """One attempt at every delivery that is due, which its destination is too busy for."""
+def test_webhook_attempts_are_listed_and_replayed(page: Page, behind: Behind, service: Service) -> None:
+    def fail_deliveries(worker: Worker) -> None:
+        """Records a failed attempt of each due delivery."""
 
         async def attempt() -> None:
             outbox = Outbox(worker.tasks.redis, worker.tasks.prefix, at_rest=service.settings.at_rest())
@@ -197,7 +189,7 @@ def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind
     page.get_by_label(re.compile("^Webhook URL")).fill(HOOK)
     task_id = submit_form(page).id
     behind(lambda worker: worker.end(task_id, Status.ERROR, details={"error": "no luck"}))
-    behind(refused_once)
+    behind(fail_deliveries)
     dialog = open_dialog(page, "a star with a webhook")
     expect(dialog.get_by_text("no luck")).to_be_visible()
     dialog.get_by_text("Webhook", exact=True).press("Enter")
@@ -211,14 +203,8 @@ def test_a_webhook_s_attempts_are_seen_and_made_again(page: Page, behind: Behind
     expect(dialog).to_have_count(0)
 
 
-def test_a_task_without_a_webhook_says_so(page: Page, behind: Behind) -> None:
-    deliver(behind, submit_prompt(page, "a star without a webhook"))
-    open_dialog(page, "a star without a webhook").get_by_text("Webhook", exact=True).click()
-    expect(find_notice(page, "without webhook_url")).to_be_visible()
-
-
 @pytest.mark.slow
-def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) -> None:
+def test_request_is_repeated_with_all_its_fields(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.locator("textarea").fill("a red star to run again")
     page.get_by_text("More ratios").click()
@@ -242,13 +228,12 @@ def test_a_request_is_run_again_with_all_its_fields(page: Page, behind: Behind) 
     assert again.body == first.body | {"seed": 7}
 
 
-def test_of_a_request_from_elsewhere_only_what_is_known_is_filled_in(page: Page, behind: Behind) -> None:
+def test_request_from_another_browser_is_repeated_in_part(page: Page, behind: Behind) -> None:
     page.goto("/")
     page.locator("textarea").fill("a star from elsewhere")
     page.get_by_text("More ratios").click()
     page.locator(".ratio").filter(has_text="21:9").click()
     task_id = submit_form(page).id
-    # Another browser has kept nothing of it.
     page.evaluate("localStorage.clear()")
     deliver(behind, task_id)
     open_dialog(page, "a star from elsewhere").get_by_role("link", name="Run again with changes").click()

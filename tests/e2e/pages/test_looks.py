@@ -1,4 +1,4 @@
-"""Every page wide and narrow, light and dark: axe finds nothing grave, and nothing is wider than its window.
+"""Looks of every page: axe finds no serious violation, and no page is wider than its window.
 
 `SCREENSHOTS=docs/pages` writes the images that docs/dashboard.md shows.
 """
@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Studio:
-    """A service of its own, so that nothing but this is on its pages."""
+    """A service whose pages show only these tasks."""
 
     base_url: str
     behind: Behind
@@ -78,7 +78,7 @@ def studio(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFa
     images = list(read_samples(repository))
     tasks, accounts = TaskSettings(lease_s=3600), AccountSettings(local_role=Role.OPERATOR)
     folder = tmp_path_factory.mktemp("studio")
-    # All of it in a thread: Playwright has the event loop of this one.
+    # In another thread, since Playwright occupies the event loop of this one.
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         context = running(folder, redis_url, repository, tasks=tasks, accounts=accounts)
         service = pool.submit(context.__enter__).result()
@@ -88,7 +88,7 @@ def studio(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def fill(service: Service, images: list[Sample]) -> None:
-    """Images that are finished, one that is being made, one that failed, and some that wait."""
+    """Creates finished tasks, a running one, and waiting ones."""
     worker = service.worker
     with service.client("default") as client:
         for each in images:
@@ -110,7 +110,7 @@ def playground(page: Page, studio: Studio) -> None:
 
 
 def open_image(page: Page, studio: Studio) -> None:
-    """All that the playground hides at first, and an image that is being made."""
+    """Opens the hidden parts of the playground, with a running task."""
     submit_prompt(page, "a red star")
     for words in ("Layout", "Advanced", "Code"):
         page.get_by_text(words, exact=True).click()
@@ -187,7 +187,7 @@ def guide(page: Page, studio: Studio) -> None:
 
 
 def fleet(page: Page, studio: Studio) -> None:
-    """With figures of a day on which there is much to do: here nothing takes any time."""
+    """Shows the fleet with the figures of a busy day."""
 
     def busier(route: Route) -> None:
         answer = route.fetch().json()
@@ -254,28 +254,27 @@ VISITS = (
 
 
 @pytest.mark.parametrize("visit", VISITS)
-def test_pages_keep_nobody_out_and_look_like_this(
-    browser: Browser, studio: Studio, visit: Callable[[Page, Studio], None], tmp_path: Path, repository: Path
+def test_pages_are_accessible_and_fit_their_window(
+    browser: Browser, studio: Studio, visit: Callable[[Page, Studio], None], repository: Path
 ) -> None:
-    # The pages' policy lets no script in but their own, and axe is one.
+    # Axe is a script that the content policy forbids.
     context = browser.new_context(base_url=studio.base_url, viewport=WIDE, reduced_motion="reduce", bypass_csp=True)
     page = context.new_page()
     visit(page, studio)
     screenshots = os.environ.get("SCREENSHOTS")
-    for look in looks(page):
-        page.evaluate("document.getElementById('form')?.scrollTo(0, 0)")
+    for look in looks(page, every=bool(screenshots)):
         name = f"{visit.__name__}-{look}"
-        folder = repository / screenshots if screenshots and name in IN_DOCS else tmp_path
-        folder.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=folder / f"{name}.jpeg", type="jpeg", quality=72)
+        if screenshots and name in IN_DOCS:
+            page.evaluate("document.getElementById('form')?.scrollTo(0, 0)")
+            page.screenshot(path=repository / screenshots / f"{name}.jpeg", type="jpeg", quality=72)
         violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
         grave = {each["id"]: [node["html"] for node in each["nodes"]] for each in violations if each["impact"] in GRAVE}
         assert (grave, page.evaluate(WIDER)) == ({}, 0), look
-    page.unroute_all(behavior="ignoreErrors")  # a page that refreshes itself may have asked just now
+    page.unroute_all(behavior="ignoreErrors")  # of requests in flight
     context.close()
 
 
-def test_the_reference_is_read_on_a_phone_and_in_the_dark(page: Page) -> None:
+def test_api_reference_fits_a_phone_in_the_dark(page: Page) -> None:
     page.set_viewport_size(NARROW)
     page.emulate_media(color_scheme="dark")
     page.goto("/docs")
@@ -298,32 +297,32 @@ def test_the_reference_is_read_on_a_phone_and_in_the_dark(page: Page) -> None:
     assert page.evaluate(WIDER) == 0
 
 
-def check_focus(page: Page, element: Locator) -> None:
-    """Goes on with the tab key until the element has the focus."""
+def tab_to(page: Page, element: Locator) -> None:
+    """Presses the tab key until the element has the focus."""
     for _ in range(60):
         if element.evaluate("each => each === document.activeElement"):
             return
         page.keyboard.press("Tab")
-    raise AssertionError(f"{element} is out of reach of the tab key")
+    raise AssertionError(f"{element} cannot be reached by the tab key")
 
 
-def test_an_image_is_made_without_a_pointer(page: Page, behind: Behind) -> None:
+def test_image_is_made_by_the_keyboard_alone(page: Page, behind: Behind) -> None:
     page.goto("/")
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
     page.keyboard.press("Enter")
-    check_focus(page, page.locator("textarea"))
+    tab_to(page, page.locator("textarea"))
     page.keyboard.type("a red star by keys alone")
-    check_focus(page, page.locator(".ratio input").first)
+    tab_to(page, page.locator(".ratio input").first)
     page.keyboard.press("ArrowRight")
-    check_focus(page, page.get_by_role("button", name="Generate"))
+    tab_to(page, page.get_by_role("button", name="Generate"))
     with page.expect_response("**/v1/gen-3-image-klein") as answered:
         page.keyboard.press("Enter")
     task_id = answered.value.json()["id"]
     card = page.get_by_role("article").first
-    check_focus(page, card.get_by_role("button", name="Cancel"))
+    tab_to(page, card.get_by_role("button", name="Cancel"))
     behind(lambda worker: worker.deliver(task_id, image_file(form="JPEG")))
     expect(page.locator("#announcements")).to_have_text("Done: a red star by keys alone")
-    check_focus(page, card.get_by_role("link", name="Download"))
+    tab_to(page, card.get_by_role("link", name="Download"))
     assert behind(lambda worker: worker.job(task_id)["prompt"]) == "a red star by keys alone"

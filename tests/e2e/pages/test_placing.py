@@ -1,4 +1,4 @@
-"""What is placed by the pointer and by the keyboard: masks, frames, keyframes and boxes; and what is sent of it."""
+"""Editors of the playground, by pointer and keyboard: masks, frames, keyframes and boxes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ GARDEN = file_payload("garden.png", image_file(320, 240))
 RED, GREEN, BLUE = (png_file(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue"))
 
 
-# A mask that is painted over an image
-
-
 @pytest.fixture
 def easel(page: Page) -> Locator:
-    """The window in which the mask is painted."""
+    """The dialog in which a mask is painted."""
     page.goto(f"/?endpoint={FILL}")
     page.locator("[data-name=image] input").set_input_files(GARDEN)
     page.get_by_role("button", name="Paint it").dblclick()
@@ -37,8 +34,8 @@ def easel(page: Page) -> Locator:
     return easel
 
 
-def read_mask(page: Page, easel: Locator) -> Image.Image:
-    """As it is sent."""
+def submit_mask(page: Page, easel: Locator) -> Image.Image:
+    """Submits the form. Returns the mask that it sends."""
     easel.get_by_role("button", name="Use this mask").click()
     expect(easel).to_have_count(0)
     page.locator("textarea").fill("a red star")
@@ -48,45 +45,31 @@ def read_mask(page: Page, easel: Locator) -> Image.Image:
     return mask
 
 
-def test_what_the_pointer_paints_is_white(page: Page, easel: Locator) -> None:
-    drag_within(page, easel.get_by_role("img", name="The mask"), (0.1, 0.5), (0.4, 0.5))
-    mask = read_mask(page, easel)
-    assert (mask.getpixel((80, 120)), mask.getpixel((240, 120))) == (255, 0)
-
-
-def test_a_stroke_is_taken_back(page: Page, easel: Locator) -> None:
+def test_pointer_paints_strokes_and_dots_and_undoes(page: Page, easel: Locator) -> None:
     canvas = easel.get_by_role("img", name="The mask")
-    for y in (0.3, 0.7):
+    for y in (0.1, 0.9):
         drag_within(page, canvas, (0.2, y), (0.4, y))
     easel.get_by_role("button", name="Start over").click()
     for _ in range(2):
         easel.get_by_role("button", name="Undo").click()
-    mask = read_mask(page, easel)
-    assert (mask.getpixel((96, 72)), mask.getpixel((96, 168))) == (255, 0)
+    canvas.click()
+    mask = submit_mask(page, easel)
+    assert [mask.getpixel(at) for at in ((96, 24), (160, 120), (96, 216), (300, 120))] == [255, 255, 0, 0]
 
 
-def test_a_click_leaves_a_dot(page: Page, easel: Locator) -> None:
-    easel.get_by_role("img", name="The mask").click()
-    mask = read_mask(page, easel)
-    assert (mask.getpixel((160, 120)), mask.getpixel((5, 5))) == (255, 0)
-
-
-def test_the_keyboard_paints_too_and_what_was_painted_stays(page: Page, easel: Locator) -> None:
+def test_keyboard_paints_on_the_earlier_mask(page: Page, easel: Locator) -> None:
     easel.get_by_role("img", name="The mask").press("Space")
     easel.get_by_role("button", name="Use this mask").click()
     page.get_by_role("button", name="Paint it").click()
     easel.get_by_role("img", name="The mask").press("ArrowRight")
-    assert read_mask(page, easel).getbbox() is not None
+    assert submit_mask(page, easel).getbbox() is not None
 
 
-def test_a_mask_that_is_given_up_is_none(page: Page, easel: Locator) -> None:
+def test_cancelled_mask_is_not_sent(page: Page, easel: Locator) -> None:
     easel.get_by_role("button", name="Cancel").click()
     page.locator("textarea").fill("a red star")
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("[data-name=mask]").get_by_role("alert")).to_contain_text("Field required")
-
-
-# A frame that is pulled outward, and the numbers beside it
 
 
 @pytest.fixture
@@ -100,7 +83,7 @@ def canvas(page: Page) -> Locator:
     return page.get_by_role("group", name="The frame of the result").locator(".canvas")
 
 
-def test_an_image_begins_with_room_around_it(page: Page) -> None:
+def test_image_starts_with_a_margin_within_the_limit(page: Page) -> None:
     page.goto(f"/?endpoint={OUTPAINTING}")
     page.locator("[data-name=input_image] input").set_input_files(GARDEN)
     expect(page.get_by_label(re.compile("^Width"))).to_have_value("400")
@@ -109,7 +92,7 @@ def test_an_image_begins_with_room_around_it(page: Page) -> None:
     body = submit_form(page, OUTPAINTING).body
     del body["input_image"]
     assert body == {"width": 320, "height": 560, "reference_offset_x": 0, "reference_offset_y": 160}
-    # The service allows 4 megapixels: so much room as there is.
+    # The service allows 4 megapixels.
     page.locator("[data-name=input_image] input").set_input_files(file_payload("large.png", image_file(2400, 1600)))
     page.get_by_role("button", name="All around").click()
     expect(page.get_by_label(re.compile("^Width"))).to_have_value("2496")
@@ -118,7 +101,7 @@ def test_an_image_begins_with_room_around_it(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_edges_are_pulled_by_the_pointer(page: Page, canvas: Locator, behind: Behind) -> None:
+def test_edges_are_dragged_by_the_pointer(page: Page, canvas: Locator, behind: Behind) -> None:
     across, down = canvas.evaluate("e => [320 / e.clientWidth, 240 / e.clientHeight]")
     drag_by(page, page.get_by_role("slider", name="Right edge"), 160 / across, 0)
     expect(page.get_by_label(re.compile("^Width"))).to_have_value(re.compile("^4[78]."))
@@ -127,20 +110,20 @@ def test_edges_are_pulled_by_the_pointer(page: Page, canvas: Locator, behind: Be
     width, height, left, top = (
         submission.body[name] for name in ("width", "height", "reference_offset_x", "reference_offset_y")
     )
-    # The frame is shown smaller once it is larger, so that a pixel is more of it the second time.
+    # A larger frame is shown at a smaller scale.
     assert [width, left] == pytest.approx([480, 0], abs=4)
     assert height - 240 == top >= 60
     assert behind(lambda worker: [worker.job(submission.id)[name] for name in ("width", "height")]) == [width, height]
 
 
-def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
+def test_edges_are_moved_by_the_keyboard(page: Page, canvas: Locator) -> None:
     left = page.get_by_role("slider", name="Left edge")
     for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
         left.press(key)
     bottom = page.get_by_role("slider", name="Bottom edge")
     bottom.press("Shift+ArrowDown")
     expect(bottom).to_have_attribute("aria-valuetext", "128 pixels beyond the image")
-    # Not into the image: that would be refused.
+    # Edges do not move into the image, which would be refused.
     page.get_by_role("slider", name="Top edge").press("ArrowDown")
     body = submit_form(page, OUTPAINTING).body
     del body["input_image"]
@@ -148,11 +131,11 @@ def test_edges_are_pulled_by_the_keyboard(page: Page, canvas: Locator) -> None:
 
 
 @pytest.mark.slow
-def test_the_frame_follows_the_numbers(page: Page, canvas: Locator) -> None:
+def test_frame_follows_the_numbers_and_crops(page: Page, canvas: Locator) -> None:
     page.get_by_label(re.compile("^Width")).fill("640")
     page.get_by_label(re.compile("^Reference Offset X")).fill("")
     right = page.get_by_role("slider", name="Right edge")
-    # Without an offset the image is in the middle.
+    # Without an offset the image is centred.
     expect(right).to_have_attribute("aria-valuenow", "160")
     page.get_by_label(re.compile("^Reference Offset X")).fill("40")
     expect(right).to_have_attribute("aria-valuenow", "280")
@@ -160,24 +143,18 @@ def test_the_frame_follows_the_numbers(page: Page, canvas: Locator) -> None:
     assert frame["width"] / frame["height"] == pytest.approx(640 / 240, abs=0.02)
     body = submit_form(page, OUTPAINTING).body
     assert (body["width"], body["reference_offset_x"]) == (640, 40)
-
-
-@pytest.mark.slow
-def test_what_is_cut_off_may_be_pushed_in(page: Page, canvas: Locator) -> None:
+    page.get_by_label(re.compile("^Reference Offset X")).fill("0")
     page.get_by_text("Advanced", exact=True).click()
     page.get_by_label(re.compile("^Auto Crop")).check()
     page.get_by_role("slider", name="Left edge").press("ArrowRight")
-    page.get_by_role("slider", name="Right edge").press("Shift+ArrowRight")
+    right.press("Shift+ArrowRight")
     body = submit_form(page, OUTPAINTING).body
-    assert (body["width"], body["reference_offset_x"], body["auto_crop"]) == (320 - 16 + 128, -16, True)
-
-
-# Images on a line that is as long as the video
+    assert (body["width"], body["reference_offset_x"], body["auto_crop"]) == (640 - 16 + 128, -16, True)
 
 
 @pytest.fixture
 def line(page: Page) -> Locator:
-    """Of the form that makes a video of images."""
+    """The timeline in the form for a video from images."""
     page.goto(f"/?endpoint={VIDEO}")
     page.get_by_role("button", name="Images to video").click()
     page.locator("textarea").fill("a red circle moves to the right")
@@ -198,7 +175,7 @@ def pick(page: Page, *images: bytes) -> None:
 
 
 def drop(line: Locator, data: bytes, part: float) -> None:
-    """A file that is dropped at a part of the line's length."""
+    """Drops a file at a fraction of the line's length."""
     area = around(line)
     transfer = line.page.evaluate_handle(
         """data => {
@@ -214,7 +191,7 @@ def drop(line: Locator, data: bytes, part: float) -> None:
 
 
 @pytest.mark.slow
-def test_images_without_times_are_sent_as_they_are_and_again(page: Page, line: Locator, behind: Behind) -> None:
+def test_images_without_times_are_sent_and_repeated(page: Page, line: Locator, behind: Behind) -> None:
     pick(page, RED, GREEN, BLUE)
     expect(keyframe(page, 2)).to_have_attribute("aria-valuetext", "2.5 seconds")
     page.get_by_label(re.compile("^Duration")).fill("8")
@@ -238,7 +215,7 @@ def test_images_are_dropped_and_dragged(page: Page, line: Locator, behind: Behin
     expect(keyframe(page, 1)).to_have_attribute("aria-valuenow", "8")
     drop(line, RED, 0.2)
     expect(keyframe(page, 1)).to_have_attribute("aria-valuenow", "2")
-    # Past the other: the order is that of time.
+    # Keyframes are ordered by time.
     drag_by(page, keyframe(page, 1), 0.7 * around(line)["width"], 0)
     expect(keyframe(page, 2)).to_have_attribute("aria-valuenow", "9")
     submission = submit_form(page, VIDEO)
@@ -252,7 +229,7 @@ def test_images_are_moved_by_the_keyboard(page: Page, line: Locator) -> None:
     second.press("ArrowRight")
     second.press("Shift+ArrowRight")
     expect(second).to_have_attribute("aria-valuenow", "3.6")
-    # One that is passed keeps its place, and the focus stays with the image.
+    # The other keyframe keeps its time, and the focus stays on the moved image.
     for _ in range(2):
         page.keyboard.press("Shift+ArrowRight")
     expect(second).to_have_attribute("aria-valuenow", "4.6")
@@ -262,7 +239,7 @@ def test_images_are_moved_by_the_keyboard(page: Page, line: Locator) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_is_typed_and_spread_again(page: Page, line: Locator) -> None:
+def test_times_are_typed_and_spread_evenly(page: Page, line: Locator) -> None:
     pick(page, RED, GREEN)
     page.get_by_label("Time of keyframe 2, seconds").fill("7.5")
     page.get_by_label("Time of keyframe 2, seconds").blur()
@@ -272,12 +249,9 @@ def test_a_time_is_typed_and_spread_again(page: Page, line: Locator) -> None:
     assert submit_form(page, VIDEO).body["keyframes"] == [data_url(RED), data_url(GREEN)]
 
 
-# Boxes, which become the structured prompt that the endpoint takes
-
-
 @pytest.fixture
 def room(page: Page) -> Locator:
-    """The frame of a square image, so that a thousandth is as long across as down."""
+    """The layout frame of a square image."""
     page.goto("/")
     page.locator("textarea").fill("a quiet room")
     page.locator(".ratio").filter(has_text="1:1").click()
@@ -308,7 +282,7 @@ def test_boxes_are_drawn_moved_and_resized_by_the_pointer(page: Page, room: Loca
     assert ball["bbox"] == pytest.approx([700, 600, 900, 900], abs=8)
     layout = behind(lambda worker: worker.generation(submission.id).request.layout)
     assert layout == tuple(LayoutRow(each["id"], tuple(each["bbox"]), each["desc"]) for each in (cat, ball))
-    drag_by(page, boxes.first, -300, -300)  # as far as the image goes
+    drag_by(page, boxes.first, -300, -300)
     assert parse_rows(submit_form(page).body["prompt"])[0]["bbox"] == pytest.approx([0, 0, 500, 300], abs=8)
 
 
@@ -329,7 +303,7 @@ def test_boxes_are_placed_by_the_keyboard(page: Page, room: Locator) -> None:
 
 
 @pytest.mark.slow
-def test_an_edit_moves_removes_and_adds_things(page: Page, room: Locator) -> None:
+def test_layout_of_an_edit_moves_removes_and_adds(page: Page, room: Locator) -> None:
     page.locator("[data-name=images] input[type=file]").first.set_input_files(
         file_payload("room.png", image_file(64, 64))
     )
@@ -348,7 +322,7 @@ def test_an_edit_moves_removes_and_adds_things(page: Page, room: Locator) -> Non
 
 
 @pytest.mark.slow
-def test_an_array_that_is_pasted_becomes_boxes(page: Page, room: Locator) -> None:
+def test_pasted_array_becomes_boxes(page: Page, room: Locator) -> None:
     page.locator(".ratio").filter(has_text="9:16").click()
     area = around(room)
     assert area["width"] / area["height"] == pytest.approx(9 / 16, abs=0.01)
