@@ -47,7 +47,7 @@ def write_catalog(folder: Path, repository: Path, url: str) -> None:
         "child": {"backend": "engine", "steps": 4, "engine": child},
         "fixed": {"backend": "engine", "steps": 4, "fps": 8, "engine": fixed},
         "pipeline": {"checkpoint": str(build("z-image", folder / "z-image")), "steps": 3},
-        "burst": {"checkpoint": "simulated/500ms"},
+        "burst": {"checkpoint": "simulated/500ms", "steps": 4},
         **{name: {"checkpoint": "bundled/flux2klein", "steps": 4} for name in ("one", "other")},
     }
     for model in ("child", "fixed", "pipeline", "burst", "one", "other"):

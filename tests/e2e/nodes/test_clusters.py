@@ -43,6 +43,11 @@ ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 found = preflight.check_everything(complete(settings.load(Path(sys.argv[1]))), FLAGS)
 print(json.dumps([preflight.may_serve(found), {each.what: [each.verdict, each.message] for each in found}]))
 """
+TOKEN_SCRIPT = """
+from serve_app.cluster.checks.proxy import check_token
+
+print(check_token().verdict)
+"""
 DEPLOY_SCRIPT = """
 import json, sys, uuid
 
@@ -120,21 +125,18 @@ def test_own_cluster_starts_no_dashboard() -> None:
         assert process_name not in output
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("disabled", "warning"), ("token", "fine")])
-def test_preflight_reports_what_nodes_lack(
-    tmp_path: Path, repository: Path, redis_url: str, mode: str, expected: str
-) -> None:
+def test_preflight_reports_missing_flags_of_a_node(tmp_path: Path, repository: Path, redis_url: str) -> None:
     config = tmp_path / "config.yaml"
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sealing-key").write_text("A" * 43 + "=")
     values = {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
     config.write_text(json.dumps({**values, "redis": {"url": redis_url}}))
-    output = run_script(CHECK_SCRIPT, str(config), RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="0" * 64)
+    output = run_script(CHECK_SCRIPT, str(config), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
     may_serve, verdicts = json.loads(output.splitlines()[-1])
     assert not may_serve, "the node lacks the flags"
-    assert verdicts["Ray's token"][0] == expected
-    for name in ("secrets", "release", "Redis", "persistence", "object store", "clock"):
+    for name in ("Ray's token", "secrets", "release", "Redis", "persistence", "object store", "clock"):
         assert verdicts[name][0] == "fine", verdicts[name]
+    assert run_script(TOKEN_SCRIPT).strip() == "warning", "nodes without a token"
 
 
 def test_taken_port_is_reported() -> None:
