@@ -17,7 +17,7 @@ from attack.wire import NotLocal, RawResponse, Request, find_problems, parse_add
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
-COUNTS = dict.fromkeys(FAMILIES, 30) | {"urls": 200, "json": 120}
+COUNTS = {"urls": 200, "json": 120, "images": 15, "videos": 12, "slow": 30}
 ENTRY = {"type": "missing", "loc": ["body"], "msg": "Field required"}
 
 
@@ -37,7 +37,7 @@ def target(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", COUNTS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_attack_succeeds(target: Target, family: str) -> None:
     assert attack(target, [family], 1, COUNTS[family]) == []
 
@@ -45,7 +45,7 @@ def test_no_attack_succeeds(target: Target, family: str) -> None:
 @pytest.mark.slow
 def test_open_url_guard_is_detected(redis_url: str, repository: Path, tmp_path: Path) -> None:
     with start_target(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as target:
-        assert any("reached a forbidden address" in failure for failure in attack(target, ["urls"], 1, 150))
+        assert any("reached a forbidden address" in failure for failure in attack(target, ["urls"], 1, 60))
 
 
 @pytest.mark.parametrize("url", ["http://example.com", "http://0.0.0.0", "https://127.0.0.1", "http://127.0.0.1@x.com"])

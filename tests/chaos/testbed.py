@@ -27,6 +27,9 @@ ON_DEMAND: Final = "flux2-pro"
 IN_ENGINE: Final = "flux2-pro-snapshot"
 """Model that an inference server runs, a child of the replica."""
 
+_LONG_S: Final = 60.0
+"""Seconds of load from which models and moderators that load torch take part."""
+
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
@@ -97,7 +100,8 @@ def open_testbed(topology: Topology, folder: Path, repository: Path, seconds: fl
     path = os.pathsep.join(filter(None, (str(Path(__file__).with_name("wrong_clock")), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
     settings = _settings(breaks, seconds, repository)
-    if topology != "nodes":  # there each death of a node would make a replica load torch again
+    # On nodes each death of a node would make a replica load torch again.
+    if topology != "nodes" and seconds >= _LONG_S:
         settings |= {"moderation": moderation_settings(folder / "classifier")}
     if topology == "one machine":
         with _closing(LocalService(home, repository, environment, **settings)) as service:
@@ -175,6 +179,10 @@ def _settings(breaks: Path, seconds: float, repository: Path) -> dict[str, Any]:
     engine = {"backend": "engine", "engine": {"kind": "sglang", "command": server}, "max_running": 8}
     # Retries last longer than the run: one destination is dead for most of it.
     retries = [0.5, 1, 2, 4, *[8] * math.ceil((seconds + 900) / 6)]
+    # It loads at the start, and makes real images in long runs.
+    on_demand: dict[str, Any] = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}}
+    if seconds < _LONG_S:
+        on_demand |= {"checkpoint": "simulated/100ms", "matting": None}
     return {
         "service": {"num_replicas": 2},
         "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
@@ -189,8 +197,7 @@ def _settings(breaks: Path, seconds: float, repository: Path) -> dict[str, Any]:
         },
         "models": {
             MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={breaks}"},
-            # It makes real images, and loads at the start: loading takes longer than a short run.
-            ON_DEMAND: {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
+            ON_DEMAND: on_demand,
             IN_ENGINE: dict.fromkeys(shipped) | engine,  # an engine takes no settings of checkpoints
         },
     }

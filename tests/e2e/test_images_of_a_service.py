@@ -153,6 +153,7 @@ def test_erase_changes_only_the_dilated_mask(make: Make, photo: Image.Image) -> 
     assert task["cost"] == 3
 
 
+@pytest.mark.slow
 def test_outpainting_keeps_the_image(make: Make, photo: Image.Image) -> None:
     body = {"input_image": image_base64(photo), "width": 480, "height": 320, "reference_offset_x": 100}
     results = [make("gen-tools/outpainting-v1", reference_offset_y=10, mode=mode, **body) for mode in ("fast", "high")]
@@ -172,6 +173,7 @@ def test_deblurred_image_is_closer_to_the_sharp_one(make: Make, photo: Image.Ima
     assert after < 0.7 * before
 
 
+@pytest.mark.slow
 def test_adapter_is_uploaded_used_and_deleted(client: Client, make: Make, tmp_path: Path) -> None:
     weights = {"lora_A": torch.randn(4, 128), "lora_B": torch.randn(128, 4)}
     layer = "transformer.single_transformer_blocks.0.attn.to_q"

@@ -34,9 +34,10 @@ def find_notice(page: Page, words: str) -> Locator:
 
 
 def test_gallery_follows_tasks_and_filters_by_status(page: Page, behind: Behind) -> None:
-    done, blocked = (submit_prompt(page, f"a {colour} star for the gallery") for colour in ("red", "blue"))
+    prompts = ("a red star for the gallery", "a blue star for the gallery")
+    done, blocked = (submit_prompt(page, prompt) for prompt in prompts)
     page.goto("/gallery")
-    first, second = (page.get_by_role("listitem").filter(has_text=f"a {each} star") for each in ("red", "blue"))
+    first, second = (page.get_by_role("listitem").filter(has_text=prompt) for prompt in prompts)
     expect(first.get_by_role("button", name="Cancel")).to_be_visible()
     deliver(behind, done)
     expect(first.get_by_role("img")).to_have_js_property("naturalWidth", 96)
