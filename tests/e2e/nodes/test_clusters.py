@@ -16,8 +16,12 @@ from serve_app.launcher.embedded_redis import free_port
 pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 
 START_SCRIPT = """
-import ray
+import sys
+
 import psutil
+import ray
+from serve_app.cluster import deploy
+from serve_app.config.settings import Settings
 from serve_app.ray_internals import start_own_node
 
 with start_own_node():
@@ -25,6 +29,10 @@ with start_own_node():
 print("answers:", ray.get(ray.remote(lambda: 42).remote()))
 for process in psutil.Process().children(recursive=True):
     print(" ".join(process.cmdline()))
+try:
+    deploy.listen_everywhere(Settings(service={"port": int(sys.argv[1])}))
+except RuntimeError as problem:
+    print("report:", problem)
 """
 CHECK_SCRIPT = """
 import json, sys
@@ -91,20 +99,6 @@ report["left"] = sorted(serve.status().applications)
 print(json.dumps(report))
 serve.shutdown()
 """
-PORT_SCRIPT = """
-import sys
-
-import ray
-
-from serve_app.cluster import deploy
-from serve_app.config.settings import Settings
-
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-try:
-    deploy.listen_everywhere(Settings(service={"port": int(sys.argv[1])}))
-except RuntimeError as problem:
-    print("report:", problem)
-"""
 
 
 def run_script(script: str, *words: str, **environment: str) -> str:
@@ -117,12 +111,17 @@ def run_script(script: str, *words: str, **environment: str) -> str:
     return result.stdout
 
 
-def test_own_cluster_starts_no_dashboard() -> None:
-    output = run_script(START_SCRIPT)
+def test_own_cluster_has_no_dashboard_and_reports_a_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        output = run_script(START_SCRIPT, port)
     assert "answers: 42" in output
     assert "raylet" in output
     for process_name in ("log_monitor.py", "monitor.py", "dashboard.py"):
         assert process_name not in output
+    problem = next(line for line in output.splitlines() if line.startswith("report:"))
+    assert problem.startswith(f"report: Serve does not listen on 127.0.0.1:{port}: ")
+    assert "ray::" not in problem
 
 
 def test_preflight_reports_missing_flags_of_a_node(tmp_path: Path, repository: Path, redis_url: str) -> None:
@@ -137,14 +136,6 @@ def test_preflight_reports_missing_flags_of_a_node(tmp_path: Path, repository: P
     for name in ("Ray's token", "secrets", "release", "Redis", "persistence", "object store", "clock"):
         assert verdicts[name][0] == "fine", verdicts[name]
     assert run_script(TOKEN_SCRIPT).strip() == "warning", "nodes without a token"
-
-
-def test_taken_port_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        problem = next(line for line in run_script(PORT_SCRIPT, port).splitlines() if line.startswith("report:"))
-    assert problem.startswith(f"report: Serve does not listen on 127.0.0.1:{port}: ")
-    assert "ray::" not in problem
 
 
 def test_deploy_restarts_only_changed_deployments() -> None:
