@@ -76,8 +76,9 @@ def own_service(url: str, tmp_path_factory: pytest.TempPathFactory, repository: 
     settings |= {"service": {"port": service.port}, "metrics": {"port": service.metrics_port}}
     settings |= {"tasks": {"lease_s": 3, "max_active": 200}}
     encoded = {"dtype": "float32", "threads": 1, "text_encoder": "shared", "autoscaling_config": ON_DEMAND}
+    settings["models"]["demo"]["autoscaling_config"] = ON_DEMAND  # its engine is a second gen-serve
     settings["models"] |= {
-        "child": {"max_running": 8},
+        "child": {"max_running": 8, "autoscaling_config": ON_DEMAND},
         "fixed": {"max_running": 8},
         "pipeline": {"threads": 1, "autoscaling_config": ON_DEMAND},
         "burst": {"max_batch": 1, "max_running": 2, "autoscaling_config": BURST},
@@ -133,12 +134,6 @@ def test_burst_on_a_cold_model_starts_all_replicas(own_service: LocalService, ow
     assert f"to {MAX_REPLICAS} replicas" in decisions[-1]
 
 
-@pytest.mark.parametrize("model", ["demo", "pipeline"])
-def test_catalog_entry_serves_a_model(own_client: Client, model: str) -> None:
-    with Image.open(io.BytesIO(generate(own_client, model))) as image:
-        assert image.size == (64, 64)
-
-
 def test_killed_engine_or_replica_loses_no_task(own_service: LocalService, own_client: Client) -> None:
     for killed in ("engine", "replica"):
         credits = own_client.credits()
@@ -181,3 +176,9 @@ def test_shared_text_encoder_is_restarted_after_a_kill(own_service: LocalService
     own_service.kill_one("TextEncoder-shared")
     task = own_client.submit("gen-one", {"prompt": "a blue circle", "width": 64, "height": 64})["id"]
     assert wait_for_end(own_client, task)["status"] == "Ready"
+
+
+@pytest.mark.parametrize("model", ["pipeline", "demo"])
+def test_catalog_entry_serves_a_model(own_client: Client, model: str) -> None:
+    with Image.open(io.BytesIO(generate(own_client, model))) as image:
+        assert image.size == (64, 64)
