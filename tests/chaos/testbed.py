@@ -27,7 +27,7 @@ ON_DEMAND: Final = "flux2-pro"
 IN_ENGINE: Final = "flux2-pro-snapshot"
 """Model that an inference server runs, a child of the replica."""
 
-_LONG_S: Final = 60.0
+_LONG_S: Final = 20.0
 """Seconds of load from which models and moderators that load torch take part."""
 
 

@@ -1,4 +1,4 @@
-"""Models of an operator's own catalog: inference servers, pipelines of diffusers, and one that scales."""
+"""Models of an operator's catalog: inference servers, a pipeline of diffusers, and one that scales; a moderator."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from PIL import Image
 from support.local_service import LocalService
 from support.polling import poll_result, wait_for_end
 from support.redis_process import until
+from support.tiny_classifier import moderation_settings
 
 from deployments.video.reader import probe
 from serve_app.cli.service import Client
@@ -85,6 +86,7 @@ def own_service(url: str, tmp_path_factory: pytest.TempPathFactory, repository: 
         **dict.fromkeys(("one", "other"), encoded),
     }
     settings["text_encoders"] = {"shared": {"checkpoint": "bundled/flux2klein", "dtype": "float32"}}
+    settings["moderation"] = moderation_settings(folder / "classifier")  # a classifier runs in a deployment of its own
     service.config.write_text(yaml.safe_dump(settings))
     try:
         service.start()
@@ -176,6 +178,16 @@ def test_shared_text_encoder_is_restarted_after_a_kill(own_service: LocalService
     own_service.kill_one("TextEncoder-shared")
     task = own_client.submit("gen-one", {"prompt": "a blue circle", "width": 64, "height": 64})["id"]
     assert wait_for_end(own_client, task)["status"] == "Ready"
+
+
+def test_tasks_wait_for_a_killed_moderator(own_service: LocalService, own_client: Client) -> None:
+    killed = own_service.kill_one("ServeReplica:gen:Moderator")
+    body = {"width": 64, "height": 64, "prompt": "a red circle"}
+    violent = body | {"prompt": "a very bloody murder scene"}
+    harmless, harmful = (own_client.submit("gen-burst", each)["id"] for each in (body, violent))
+    assert wait_for_end(own_client, harmless)["status"] == "Ready"
+    assert wait_for_end(own_client, harmful)["status"] == "Request Moderated"
+    assert killed not in {process.pid for process in own_service.processes("ServeReplica:gen:Moderator")}
 
 
 @pytest.mark.parametrize("model", ["pipeline", "demo"])
