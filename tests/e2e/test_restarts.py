@@ -69,9 +69,9 @@ def test_ctrl_c_and_kill_lose_no_task(service: LocalService) -> None:
     assert gained == [TASKS, TASKS, 0]
 
 
-def assert_moderated(service: LocalService, client: Client, submitted: dict[str, Any], status: str) -> None:
+def assert_moderated(service: LocalService, client: Client, task_id: str, status: str) -> None:
     """Checks that a moderated task has no result, cost or files."""
-    task = wait_for_end(client, submitted["id"])
+    task = wait_for_end(client, task_id)
     assert (task["status"], task["details"]) == (status, {"Moderation Reasons": ["violence"]})
     assert (task["result"], task.get("preview"), task.get("cost")) == (None, None, None)
     assert not (service.folder / "data" / "objects" / "results" / task["id"]).exists()
@@ -81,12 +81,12 @@ def test_moderated_tasks_cost_nothing_and_leave_no_files(
     client: Client, service: LocalService, forbidden_image: npt.NDArray[np.uint8]
 ) -> None:
     before = client.credits()
-    assert_moderated(service, client, client.submit(KLEIN, VIOLENT), "Request Moderated")
+    assert_moderated(service, client, client.submit(KLEIN, VIOLENT)["id"], "Request Moderated")
     covered = forbidden_image.copy()
     covered[COVERED] = np.where(np.indices((224, 240)).sum(axis=0)[..., None] // 56 % 2, 255, 0)
     mask = np.zeros(covered.shape[:2], np.uint8)
     mask[COVERED] = 255
     image, hole = (image_base64(Image.fromarray(each)) for each in (covered, mask))
-    erased = client.submit("gen-tools/erase-v1", {"image": image, "mask": hole, "dilate_pixels": 0})
+    erased = client.submit("gen-tools/erase-v1", {"image": image, "mask": hole, "dilate_pixels": 0})["id"]
     assert_moderated(service, client, erased, "Content Moderated")
     assert client.credits() == before
