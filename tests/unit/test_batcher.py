@@ -31,9 +31,9 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.Future[int]]:
+async def start_calls(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
     """Returns calls that wait for a batch."""
-    calls = [asyncio.ensure_future(batcher(item)) for item in items]
+    calls = [asyncio.create_task(batcher(item)) for item in items]
     for _ in range(3):
         await asyncio.sleep(0)
     return calls

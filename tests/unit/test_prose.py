@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-PACKAGES: Final = ("serve_app", "deployments")
+PRODUCT: Final = ("serve_app", "deployments")
+PACKAGES: Final = (*PRODUCT, "benchmarks", "tests")
 _FRAGMENT: Final = re.compile(
     r"(Of|As|What|Who|Whom|Whose|Which|Where|Whether|How|That|None|Nothing|Nobody|So|Else|Least|Most|Such|Like|"
     r"The same|Here|There|By|From|Beside|Below|Above|With|Without|To|In|At|On|Only|Not|Also|May|Is|Are|Was)\b"
@@ -66,13 +67,13 @@ def test_files_named_in_comments_exist() -> None:
 
 
 def lua_comments() -> Iterator[tuple[str, str]]:
-    for path in (path for path in files(*PACKAGES) if path.suffix == ".lua"):
+    for path in (path for path in files(*PRODUCT) if path.suffix == ".lua"):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if "--" in line:
                 yield f"{path}:{number}", line.partition("--")[2]
 
 
 def test_class_names_are_unique() -> None:
-    nodes = [node for package in PACKAGES for _, node in parse(package)]
+    nodes = [node for package in PRODUCT for _, node in parse(package)]
     names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
     assert [name for name, count in names.items() if count > 1] == []

@@ -27,10 +27,17 @@ def load_options(**config: Any) -> LoadOptions:
     return LoadOptions(torch.device("cpu"), torch.float32, config=ModelConfig(**config))
 
 
-@cache
+def load_afresh(name: str, **config: Any) -> Any:
+    """Loads a bundled checkpoint, with empty caches."""
+    return find_family(BUNDLED / name).load(BUNDLED / name, load_options(**config))
+
+
+_load_cached = cache(load_afresh)
+
+
 def load_family(name: str, **config: Any) -> Any:
     """Loads a bundled checkpoint, once for equal settings."""
-    return find_family(BUNDLED / name).load(BUNDLED / name, load_options(**config))
+    return _load_cached(name, **config)
 
 
 def stock_pipeline(folder: Path) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from flux_drawing import draw, encode, load_family, load_options, random_image, request
+from flux_drawing import draw, encode, load_afresh, load_family, load_options, random_image, request
 from PIL import Image
 from support.jobs import change_job, make_job
 
@@ -143,11 +143,6 @@ def test_blend_of_tiles_equals_diffusers(dim: int, extent: int) -> None:
     first, second = (torch.randn((1, 3, 24, 20), generator=random) for _ in range(2))
     stock = {2: AutoencoderKL.blend_v, 3: AutoencoderKL.blend_h}[dim](cast(Any, None), first, second.clone(), extent)
     torch.testing.assert_close(_blend(first, second, extent, dim=dim), stock, rtol=1e-6, atol=1e-6)
-
-
-def load_afresh(name: str) -> Family:
-    """Loads a family with empty caches."""
-    return load_family.__wrapped__(name)
 
 
 @pytest.mark.slow

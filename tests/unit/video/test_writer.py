@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -171,7 +172,8 @@ def test_unwritable_file_is_a_video_error(tmp_path: Path) -> None:
 
 def test_arrays_of_another_form_are_rejected(tmp_path: Path) -> None:
     video = writer(tmp_path / "video.mp4", 1)
-    for frames in (np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)):
+    wrong: list[Any] = [np.zeros((1, 64, 96, 3), np.float32), np.zeros((1, 96, 64, 3), np.uint8)]
+    for frames in wrong:
         with pytest.raises(ValueError, match="frames are uint8"):
             video.write(frames)
     video.discard()

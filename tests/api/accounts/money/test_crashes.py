@@ -45,8 +45,8 @@ def stalled_redis(monkeypatch: pytest.MonkeyPatch) -> StalledRedis:
 
 
 @dataclass
-class Scene:
-    """The app over a new store."""
+class Submitter:
+    """Sends one request with a key, to the app over a new store."""
 
     app: FastAPI
     secret: str
@@ -97,14 +97,14 @@ class SceneFactory:
         self.inputs = Inputs(UrlGuard([]), decoders=1, limiter=FetchLimiter.from_settings(settings.network))
 
     @asynccontextmanager
-    async def open(self, name: object) -> AsyncIterator[Scene]:
+    async def open(self, name: object) -> AsyncIterator[Submitter]:
         settings = make_settings(self.folder / str(name), self.redis_url, f"{self.prefix}{name}:", self.repository)
         async with services.open_services(settings, self.catalog) as opened:
             self.app.state.services = opened
             submission = replace(opened.inputs.submission, inputs=self.inputs)
             replace_services(self.app, "inputs", submission=submission)
             _, secret = await opened.accounts.keys.create("test")
-            yield Scene(self.app, secret)
+            yield Submitter(self.app, secret)
 
 
 @pytest.fixture

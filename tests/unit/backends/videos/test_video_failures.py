@@ -59,7 +59,8 @@ def test_unreachable_store_is_not_the_jobs_fault(
     def down(*_: object) -> None:
         raise PermissionError("/srv/objects")
 
-    job = make_video_job(**({"start_video": "inputs/start"} if call == "get_blocking" else {}))
+    fields: dict[str, Any] = {"start_video": "inputs/start"} if call == "get_blocking" else {}
+    job = make_video_job(**fields)
     monkeypatch.setattr(store, call, down)
     last = collect_events(make_backend(family, store), job)[-1]
     assert isinstance(last, Interrupted)
