@@ -561,7 +561,7 @@ export interface Submission {
   status?: string | null;
   /** Parts of the request that will be ignored; also in `details` beside the result. Absent if none */
   warnings?: Array<string> | null;
-  /** Only with a webhook */
+  /** The webhook; left out without one */
   webhook_url?: string | null;
 }
 
@@ -599,7 +599,7 @@ export interface TaskDetails {
   progress: number | null;
   /** Prompt as sent. Null if it can't be read */
   prompt: string | null;
-  /** Whether its page has links that are not revoked */
+  /** True while its page has links that are not revoked */
   shared: boolean;
   started: number | null;
   status: Status;
@@ -617,7 +617,7 @@ export interface TaskPage {
 export interface TaskResult {
   /** Settled cost in credits, once known */
   cost?: number | null;
-  /** Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), `queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: `Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request */
+  /** An unfinished task has, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), `queue_position` (1 is next) while it waits, and a `message` while its model starts. A finished task has `Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request */
   details?: Record<string, unknown> | null;
   id: string;
   preview?: Record<string, unknown> | null;

@@ -554,7 +554,7 @@ class Submission(TypedDict):
     warnings: NotRequired[list[str] | None]
     """Parts of the request that will be ignored; also in `details` beside the result. Absent if none"""
     webhook_url: NotRequired[str | None]
-    """Only with a webhook"""
+    """The webhook; left out without one"""
 
 
 class TaskDelivery(TypedDict):
@@ -593,7 +593,7 @@ class TaskDetails(TypedDict):
     prompt: str | None
     """Prompt as sent. Null if it can't be read"""
     shared: bool
-    """Whether its page has links that are not revoked"""
+    """True while its page has links that are not revoked"""
     started: float | None
     status: Status
     thumbnail: str | None
@@ -613,8 +613,8 @@ class TaskResult(TypedDict):
     cost: NotRequired[float | None]
     """Settled cost in credits, once known"""
     details: NotRequired[dict[str, Any] | None]
-    """Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range),
-    `queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task:
+    """An unfinished task has, if known: `eta` (seconds until the result), `eta_range` (its 80 % range),
+    `queue_position` (1 is next) while it waits, and a `message` while its model starts. A finished task has
     `Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request"""
     id: str
     preview: NotRequired[dict[str, Any] | None]

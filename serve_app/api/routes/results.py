@@ -42,8 +42,8 @@ class TaskResult(BaseModel):
     progress: float | None = Field(default=None, description="0.0 to 1.0, never decreases; null if unknown")
     details: dict[str, Any] | None = Field(
         default=None,
-        description="Of an unfinished task, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), "
-        "`queue_position` (1 is next) while it waits, and a `message` while its model starts. Of a finished task: "
+        description="An unfinished task has, if known: `eta` (seconds until the result), `eta_range` (its 80 % range), "
+        "`queue_position` (1 is next) while it waits, and a `message` while its model starts. A finished task has "
         "`Moderation Reasons`, `error`, or beside a result `warnings` about ignored parts of the request",
     )
     preview: dict[str, Any] | None = None
