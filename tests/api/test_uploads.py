@@ -9,8 +9,8 @@ from redis import Redis
 from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.images import image_file
+from support.video_encoding import make_video
 from support.worker import Worker
-from video_making import make_video
 
 from serve_app.config.settings import TaskSettings
 from serve_app.inputs.settings import IMAGES

@@ -8,7 +8,7 @@ from typing import Any
 from support.http_client import Client, problems
 from support.http_service import Service
 from support.images import image_file, to_base64
-from video_making import make_video
+from support.video_encoding import make_video
 
 VIDEO = "gen-3-video"
 IMAGE = to_base64(image_file(96, 64))

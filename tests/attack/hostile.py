@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from PIL import Image
 from support.hostile_images import png_chunk, png_with, repeated_scan, webp_with
 from support.images import encode_image
-from video_making import make_video
+from support.video_encoding import make_video
 
 from attack.wire import JSON, Request
 

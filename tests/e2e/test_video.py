@@ -16,7 +16,7 @@ from support.images import image_base64
 from support.local_service import LocalService
 from support.polling import poll_result, wait_for_end
 from support.redis_process import until
-from video_inspection import decode_frames, inspect
+from support.video_inspection import decode_frames, inspect
 
 from serve_app.cli.service import Client
 

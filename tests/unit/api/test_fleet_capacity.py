@@ -6,7 +6,7 @@ from serve_app.api.routes.admin.fleet import WhatIf, mean_wait_s, predict_capaci
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.1, 0.5, 0.95])
-def test_wait_is_exact_at_one_replica_and_near_erlang_c_at_two(busy: float) -> None:
+def test_wait_follows_erlang_c(busy: float) -> None:
     assert mean_wait_s(1, busy, 4.0) == pytest.approx(busy / (1 - busy) * 4.0)
     # For M/M/2 it is S * rho^2 / (1 - rho^2).
     assert mean_wait_s(2, 0.8, 1.0) == pytest.approx(0.64 / 0.36, rel=0.05)

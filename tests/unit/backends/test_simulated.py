@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.jobs import change_job, make_job
+from support.video_inspection import inspect
 from support.virtual_backend import Listener
-from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, SimulatedModel
 from deployments.contract.events import Done, Event, Failed, Interrupted

@@ -10,10 +10,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
-import video_inspection
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
+from support import video_inspection
 from support.jobs import make_job
 from torch import Tensor
 

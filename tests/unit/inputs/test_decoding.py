@@ -134,7 +134,7 @@ def test_orientation_is_applied(kind: str) -> None:
     assert (xmp.width, xmp.height) == IMAGE.size, "the orientation in XMP is ignored"
 
 
-def test_16_bit_grey_is_scaled_and_a_transparent_colour_becomes_alpha() -> None:
+def test_16_bit_grey_and_a_transparent_colour_are_converted() -> None:
     grey = as_input(Image.fromarray(np.array([[0, 0x8000, 0xFFFF]], np.uint16)))
     assert pixels(grey).tolist() == [[0, 127, 255]]
     for source, colour in ((Image.new("RGB", (2, 1), "red"), (255, 0, 0)), (Image.new("P", (2, 1), 0), 0)):

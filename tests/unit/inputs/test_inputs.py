@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.fetchers import fetcher
 from support.images import encode_image, to_base64
+from support.video_encoding import make_video
 from support.website import Website
-from video_making import make_video
 
 from serve_app.inputs.fetch import FetchLimiter, UrlFetcher
 from serve_app.inputs.images import read_image

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.images import ORIENTATION_TAG, encode_image
-from video_making import make_video
+from support.video_encoding import make_video
 
 from deployments.images import Pixels
 from deployments.moderation import frames

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from video_making import make_video as encode_video
-from video_making import remux
+from support.video_encoding import make_video as encode_video
+from support.video_encoding import remux
 
 from deployments.video import reader
 from deployments.video.reader import Frames, VideoInfo, audio, frames, last_frames, probe

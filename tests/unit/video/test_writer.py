@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from video_inspection import AUDIO_RATE, decode_audio, decode_frames, inspect
+from support.video_inspection import AUDIO_RATE, decode_audio, decode_frames, inspect
 
 from deployments.contract.request import FPS
 from deployments.video.writer import Audio, VideoFileError, VideoWriter

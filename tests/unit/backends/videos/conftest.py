@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import video_making
+from support import video_encoding
 from support.bundle import cpu_config
 from video_jobs import HEIGHT, START_FRAMES, WIDTH, ffmpeg_processes, gradient_image, png
 
@@ -25,7 +25,7 @@ def family() -> VideoFamily:
 @pytest.fixture(scope="session")
 def start() -> bytes:
     length = START_FRAMES / FPS
-    return video_making.make_video(
+    return video_encoding.make_video(
         f"testsrc2=size={WIDTH}x{HEIGHT}:rate={FPS}:duration={length}", audio=f"sine=frequency=440:duration={length}"
     )
 

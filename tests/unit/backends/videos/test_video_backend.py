@@ -10,9 +10,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-import video_inspection
-import video_making
 from PIL import Image
+from support import video_encoding, video_inspection
 from support.bundle import copy_bundle, cpu_config, poison
 from support.jobs import encode_jobs, make_video_job
 from support.promises import promise
@@ -108,7 +107,7 @@ def test_continuation_joins_frames_and_audio(family: VideoFamily, store: ObjectS
 
 def test_continuation_of_a_silent_video_has_audio(family: VideoFamily, store: ObjectStore) -> None:
     store.put_blocking(
-        "inputs/silent", video_making.make_video(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4"
+        "inputs/silent", video_encoding.make_video(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4"
     )
     data = store.get_blocking(generate(make_backend(family, store), make_video_job(start_video="inputs/silent")).key)
     audio = video_inspection.decode_audio(data)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import video_inspection
+from support import video_inspection
 from support.jobs import encode_jobs, make_video_job
 from video_jobs import FRAMES, JOB, collect_events, ffmpeg_processes, generate, make_backend, make_engine
 
