@@ -143,7 +143,7 @@ async def test_delivery_written_by_0_2_is_claimed(store: TaskStore, outbox: Outb
     assert await members(store.redis, f"{store.prefix}calls:acme") == []
 
 
-async def test_stale_claim_cannot_be_prolonged(store: TaskStore, outbox: Outbox) -> None:
+async def test_stale_claim_neither_prolongs_nor_records(store: TaskStore, outbox: Outbox) -> None:
     ids = await end_tasks(store, 2)
     current, stale = await outbox.claim(2)
     await store.redis.zadd(f"{store.prefix}sending:{DESTINATION}", dict.fromkeys(ids, 1))
@@ -153,6 +153,8 @@ async def test_stale_claim_cannot_be_prolonged(store: TaskStore, outbox: Outbox)
     assert await outbox.claim(10) == []
     await make_deliveries_due(outbox, claims=False)
     assert [claim.id for claim in await outbox.claim(10)] == [stale.id]
+    assert not await outbox.record(stale, OK, DeliveryOutcome.DELIVERED)
+    assert (await get_delivery(outbox, stale.id)).state is DeliveryState.SENDING
     assert await outbox.record(current, OK, DeliveryOutcome.DELIVERED)
 
 
