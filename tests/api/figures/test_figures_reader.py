@@ -139,15 +139,20 @@ async def test_replicas_are_counted_by_state_unless_unknown(store: TaskStore) ->
 async def test_cost_of_a_scrape_does_not_grow_with_tasks(redis: Redis, prefix: str) -> None:
     store = TaskStore(redis, prefix, Limits(max_active=10_000))
 
-    async def cost() -> tuple[int, int, int]:
+    reader = make_reader(store)
+    await reader.read()  # scripts are known from here on
+
+    async def measure() -> tuple[int, int, int]:
         """Returns the commands, the bytes of Redis' answers and the lines of a scrape."""
-        reader = make_reader(store)
-        await reader.read()  # scripts are known from here on
         before = await redis.info("stats")
         text = generate_latest(await reader.read())
         after = await redis.info("stats")
         commands = after["total_commands_processed"] - before["total_commands_processed"]
         return commands, after["total_net_output_bytes"] - before["total_net_output_bytes"], len(text.splitlines())
+
+    async def cost() -> tuple[int, int, int]:
+        """Returns the lowest of several: a connection that is opened meanwhile adds commands of its own."""
+        return min([await measure() for _ in range(3)])
 
     for _ in range(20):
         await complete_task(store, device_s=0.5)

@@ -31,7 +31,8 @@ async def share(redis: Redis) -> None:
 
 
 async def test_callers_get_their_answers_after_the_connection_breaks(redis: Redis, prefix: str) -> None:
-    keys, name = [f"{prefix}{n}" for n in range(1000)], f"{prefix}hash"
+    # More than fit into a packet, and fewer than the connections of the pool, for which others would have to wait.
+    keys, name = [f"{prefix}{n:040}" for n in range(60)], f"{prefix}hash"
     await redis.mset({key: key for key in keys})
     await redis.hset(name, "field", "value")
     for breaks in (False, True, False):
