@@ -22,8 +22,8 @@ from deployments.engine.loop import Engine
 from deployments.engine_factory import build_engine, find_cost_store
 from deployments.proxies import apply_proxy
 from deployments.replica_metrics import ReplicaReporter, write_spans
-from deployments.telemetry import logs
-from deployments.telemetry.tracing import create_tracer, trace_id
+from deployments.telemetry import create_tracer, logs
+from deployments.telemetry.tracing import trace_id
 from deployments.text_encoding import RemoteEncoder
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
 from deployments.contract.events import Alive
 from deployments.engine.requests import Milestone, RequestHandle
-from deployments.telemetry.spans import Attributes
-from deployments.telemetry.tracing import Tracer
+from deployments.telemetry.tracing import Attributes, Tracer
 
 REPORT_INTERVAL_S: Final = 1.0
 

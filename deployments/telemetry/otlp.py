@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from deployments.proxies import proxy_for
-from deployments.telemetry.spans import Attributes, Span, SpanType
+from deployments.telemetry.tracing import Attributes, Span, SpanType, TracingSpec
 
 _SEND_EVERY_MS: Final = 1000
 _NAMESPACE: Final = "gen-serve"
@@ -48,18 +48,18 @@ class _OtlpSpan(Span):
 
 
 class OtlpTracer:
-    def __init__(self, endpoint: str, sample: float, service: str) -> None:
+    def __init__(self, spec: TracingSpec, service: str) -> None:
         self._provider = TracerProvider(
             resource=Resource.create({"service.namespace": _NAMESPACE, "service.name": service}),
-            sampler=ParentBasedTraceIdRatio(sample),
+            sampler=ParentBasedTraceIdRatio(spec.sample),
         )
         # Without a collector: logs a line per batch, not one per try.
         logging.getLogger(_EXPORTER).setLevel(logging.ERROR)
         session = requests.Session()
         session.trust_env = False
-        if proxy := proxy_for(endpoint):
+        if proxy := proxy_for(spec.endpoint):
             session.proxies = {"http": proxy, "https": proxy}
-        exporter = OTLPSpanExporter(endpoint=endpoint, session=session)
+        exporter = OTLPSpanExporter(endpoint=spec.endpoint, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_EVERY_MS))
         self._tracer = self._provider.get_tracer(_NAMESPACE)
 

@@ -10,11 +10,14 @@ Without tracing, nothing is imported or written: `OFF` returns the same object f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
-from deployments.telemetry.spans import Attributes, Span, SpanType
+Attributes: TypeAlias = Mapping[str, str | int | float]
+SpanType: TypeAlias = Literal["internal", "server", "client", "consumer"]
+"""OpenTelemetry's span kinds: answers a request, makes one, takes from a queue, or none of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,17 @@ class TracingSpec:
 
     endpoint: str
     sample: float = 1.0
+
+
+class Span:
+    """A span that is not written."""
+
+    __slots__ = ()
+    traceparent: str = ""
+    """Parent of the spans below this one."""
+
+    def note(self, name: str, value: str | int) -> None:
+        """Adds an attribute."""
 
 
 class Tracer(Protocol):
@@ -62,20 +76,6 @@ class _Off:
 
 
 OFF: Final[Tracer] = _Off()
-
-
-def create_tracer(spec: TracingSpec | None, service: str) -> Tracer:
-    """Returns the tracer of this process, which traces show as `service`. Raises ValueError if the exporter is not
-    installed."""
-    if spec is None:
-        return OFF
-    try:
-        from deployments.telemetry.otlp import OtlpTracer
-    except ImportError as problem:
-        raise ValueError(
-            "tracing.endpoint is set, but what sends traces is not installed: pip install 'gen-serve[otel]'"
-        ) from problem
-    return OtlpTracer(spec.endpoint, spec.sample, service)
 
 
 def trace_id(traceparent: str) -> str:

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from deployments.telemetry.tracing import create_tracer
+from deployments.telemetry import create_tracer
 from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore

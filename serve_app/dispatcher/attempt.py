@@ -18,8 +18,7 @@ from deployments.contract.moderation import Tolerance
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.contract.request import ResolvedRequest
 from deployments.telemetry import logs
-from deployments.telemetry.spans import Span, SpanType
-from deployments.telemetry.tracing import OFF, Tracer, trace_id
+from deployments.telemetry.tracing import OFF, Span, SpanType, Tracer, trace_id
 from serve_app.background import is_cancelled
 from serve_app.dispatcher.clients import EventStream, ModelClient, ReplicaReports, RewriterClient
 from serve_app.dispatcher.concurrency import AttemptKey, ConcurrencyLimiter

@@ -21,8 +21,7 @@ from redis.exceptions import RedisError
 from deployments.contract.moderation import ModeratorSpec, Thresholds
 from deployments.contract.objects import ObjectStore
 from deployments.proxies import apply_proxy
-from deployments.telemetry import logs
-from deployments.telemetry.tracing import create_tracer
+from deployments.telemetry import create_tracer, logs
 from serve_app import ray_internals
 from serve_app.background import BackgroundTasks, idle, rest
 from serve_app.config.replicas import BoundSettings

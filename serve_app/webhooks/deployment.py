@@ -7,8 +7,7 @@ from typing import Final
 
 from deployments.contract.objects import ObjectStore
 from deployments.proxies import apply_proxy
-from deployments.telemetry import logs
-from deployments.telemetry.tracing import create_tracer
+from deployments.telemetry import create_tracer, logs
 from serve_app.background import BackgroundTasks
 from serve_app.config.replicas import BoundSettings
 from serve_app.encryption import Sealer

@@ -106,7 +106,7 @@ class Submission(BaseModel):
         description="Size of the result in 2^20 pixels, 2 decimals; the tier's size if the prompt decides the ratio"
     )
     status: str | None = Field(default=None, description="`Pending`; only with a webhook")
-    webhook_url: str | None = Field(default=None, description="The webhook; left out without one")
+    webhook_url: str | None = Field(default=None, description="The webhook of the request; absent without one")
     warnings: list[str] | None = Field(
         default=None,
         description="Parts of the request that will be ignored; also in `details` beside the result. Absent if none",

@@ -15,7 +15,8 @@ from support.payloads import new_payload
 from support.tasks import QUEUE, make_due, new_task
 
 from deployments.contract.moderation import Thresholds
-from deployments.telemetry.tracing import TracingSpec, create_tracer
+from deployments.telemetry import create_tracer
+from deployments.telemetry.tracing import TracingSpec
 from serve_app.dispatcher import attempt, failures, queue
 from serve_app.dispatcher.attempt import AttemptOutcome, Timeouts
 from serve_app.dispatcher.queue import DeviceTurn

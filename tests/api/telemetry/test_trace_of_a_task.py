@@ -23,7 +23,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import Thresholds
 from deployments.replica import MediaModel
-from deployments.telemetry.tracing import create_tracer
+from deployments.telemetry import create_tracer
 from serve_app.config.settings import TracingSettings
 from serve_app.dispatcher.attempt import AttemptContext, Timeouts
 from serve_app.dispatcher.concurrency import ConcurrencyLimiter

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from support.otlp_collector import Collector, collecting
 
-from deployments.telemetry.tracing import Tracer, TracingSpec, create_tracer, trace_id
+from deployments.telemetry import create_tracer
+from deployments.telemetry.tracing import Tracer, TracingSpec, trace_id
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
@@ -15,7 +16,7 @@ SECRET = "a prompt that is nobody's business"
 
 TRACED_OFF = """
 import sys
-from deployments.telemetry.tracing import create_tracer
+from deployments.telemetry import create_tracer
 tracer = create_tracer(None, "ingress")
 with tracer.span("submit", "", {"gen.task": "t"}, "server") as span:
     span.note("a", 1)
