@@ -14,12 +14,14 @@ import httpx2
 import pytest
 import safetensors.torch
 import torch
+from redis.asyncio import Redis
 from support.http_client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
 from support.redis_process import until
 
 from serve_app.config.settings import FinetuneSettings
+from serve_app.finetunes.registry import FinetuneRegistry
 
 BASE = "gen-3-image-klein"
 LAYER = "single_transformer_blocks.0.attn.to_q"
@@ -200,3 +202,19 @@ def test_hostile_file_is_refused_with_a_short_message(
     assert len(message) < 500
     # torch creates a cache folder when it is first imported.
     assert [path for path in tmp_path.iterdir() if not path.name.startswith("torchinductor_")] == []
+
+
+async def test_pending_adapter_is_not_used(redis: Redis, prefix: str) -> None:
+    registry = FinetuneRegistry(redis, prefix)
+    finetune = await registry.begin("ink", "p", BASE, "flux3-klein")
+    assert await registry.weights(finetune.id, "p", "flux3-klein") is None
+    await registry.finish(finetune, rank=4, layers=1, size=1)
+    assert await registry.weights(finetune.id, "p", "flux3-klein") == finetune.key
+    assert await registry.weights(finetune.id, "p", "flux2-pro") is None
+
+
+def test_project_has_a_maximum_of_adapters(start_service: StartService) -> None:
+    service = start_service(finetunes=FinetuneSettings(max_per_project=1))
+    with service.client() as client:
+        service.worker.new_finetune(client.project)
+        assert "may have 1 tuned models" in refusal(upload(client, weights()), 429)

@@ -269,3 +269,13 @@ def test_consent_requests_of_an_address_are_limited(service: Service) -> None:
         assert "#" in locations[-2]
         oauth.headers["x-forwarded-for"] = "192.0.2.8"
         assert "#" in oauth.authorize().headers["location"]
+
+
+def test_keys_are_not_for_clients_and_tools_not_for_sessions(
+    service: Service, browser: httpx2.Client, oauth: OAuthClient
+) -> None:
+    """A key would outlive the authorization of the client that made it."""
+    keys = "/v1/admin/keys"
+    assert browser.post(keys, json={"name": "mine"}).status_code == 201
+    assert oauth.post(keys, json={"name": "mine"}, headers=bearer(oauth.get_tokens())).status_code == 403
+    assert browser.post("/mcp", json={}).status_code == 401

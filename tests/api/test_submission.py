@@ -131,6 +131,11 @@ def test_key_with_another_body_is_rejected(client: Client, service: Service, key
             assert problems(submit(client, key, **body)) == REUSED, body
 
 
+def test_another_webhook_secret_is_another_request(client: Client, key: str) -> None:
+    submit(client, key, webhook_url=HOOK, webhook_secret="one")
+    assert problems(submit(client, key, webhook_url=HOOK, webhook_secret="two")) == REUSED
+
+
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_order_of_fields_does_not_matter(client: Client, key: str) -> None:
     fields = [("prompt", "a cat"), ("steps", 4), ("seed", 7)]

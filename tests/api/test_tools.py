@@ -61,6 +61,12 @@ def test_tool_warns_that_it_rewrites_no_prompt(client: Client, tool: str) -> Non
         assert ["prompt_upsampling" in each for each in answer.get("warnings", [])] == [True] * count
 
 
+def test_mask_is_no_billed_input(client: Client, worker: Worker) -> None:
+    with Image.open(io.BytesIO(PHOTO_FILE)) as photo:
+        pixels = photo.width * photo.height
+    assert worker.job(client.order_task(ERASE, **MINIMAL[ERASE]))["input_pixels"] == pixels
+
+
 # Descriptions
 
 

@@ -21,6 +21,7 @@ from PIL import Image
 from pipeline_jobs import build_once, job_for, make_engine, read_result, run_job, run_together
 from support.jobs import make_job
 
+from deployments.backend import ContentFlagged
 from deployments.backends.diffusers import DiffusersBackend, PipelineState
 from deployments.backends.pipeline_output import PipelineOutput
 from deployments.backends.pipeline_run import PipelineRun
@@ -365,3 +366,11 @@ def test_dropped_run_of_a_pipeline_without_callback_is_freed(load: Load) -> None
         assert dropped() is None
     finally:
         gc.enable()
+
+
+def test_flag_withholds_only_its_image() -> None:
+    images = [np.zeros((4, 4, 3), np.float32), np.ones((4, 4, 3), np.float32)]
+    output = PipelineOutput({"images": images, "nsfw_content_detected": [False, True]})
+    assert output.pixels(0).shape == (4, 4, 3)
+    with pytest.raises(ContentFlagged):
+        output.pixels(1)

@@ -182,6 +182,12 @@ class HungClassifiers(FakeClassifiers):
         return await super().moderate_text(text)
 
 
+async def test_negative_prompt_is_moderated() -> None:
+    scene = AttemptScene({})
+    await scene.attempt(prompt="two knights", negative_prompt="swords").run()
+    assert "two knights\nswords" in scene.classifiers.subjects
+
+
 async def test_slow_preview_moderation_delays_no_result() -> None:
     scene, classifiers = AttemptScene(), HungClassifiers("preview-1.jpeg")
     scene.gate = Gate(classifiers, THRESHOLDS)
