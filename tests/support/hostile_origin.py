@@ -16,7 +16,6 @@ _CHUNKED: Final = _OK + b"transfer-encoding: chunked\r\n\r\n"
 
 HOSTILITIES: Final = {
     "one-byte chunks": (_CHUNKED, b"1\r\nx\r\n" * 10_000, 0),
-    "one-byte segments": (_OK + b"\r\n", b"x", 0),
     "a trickled body": (_OK + b"content-length: 1000\r\n\r\n", b"x", 0.02),
     "a trickled head": (_OK, b"x-a: b\r\n", 0.02),
     "one header": (_OK + b"x-a: ", b"b" * 60_000, 0),

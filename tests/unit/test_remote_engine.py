@@ -232,7 +232,7 @@ async def test_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any])
     image = runner.engine.submit(job(), events.append)
     clip = runner.engine.submit(job(video=video(), output_format="mp4"), events.append)
     await until(lambda: len(server.requests) == 2 and bool(server.videos))
-    await asyncio.sleep(0.2)
+    await until_recorded(runner.store)
     runner.engine.cancel(image)
     runner.engine.cancel(clip)
     await runner.store.delete(["checkpoints/job.safetensors"])  # as the dispatcher does when a task ends
@@ -247,7 +247,7 @@ async def test_next_attempt_resumes_the_engines_video(build: Callable[..., Any])
     events: list[Event] = []
     handle = first.engine.submit(job(video=video(), output_format="mp4"), events.append)
     await until(lambda: bool(server.videos))
-    await asyncio.sleep(0.2)
+    await until_recorded(first.store)
     first.engine.cancel(handle)
     attempt = change_job(job(video=video(), output_format="mp4"), attempt=2, output_prefix="results/job/2")
     assert isinstance(await second.last(attempt), Done)
@@ -352,6 +352,13 @@ async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < give_up
         await asyncio.sleep(0.02)
+
+
+async def until_recorded(store: ObjectStore) -> None:
+    """Returns once an attempt has noted the id of its video."""
+    async with asyncio.timeout(20):
+        while not await store.keys("checkpoints"):
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

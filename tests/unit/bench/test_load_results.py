@@ -146,6 +146,7 @@ def test_run_page_is_self_contained_and_escaped() -> None:
     page = run_page(make_measured(refuse=10))
     assert not re.search(r"<script|(src|href|url\()\s*=?\s*[\"'(]?\s*(https?:)?//", page)
     assert ("<b>loud</b>" in page, "&lt;b&gt;loud&lt;/b&gt;" in page) == (False, True), "names must be escaped"
+    assert ("refused: HTTP 429" in page, "the generator was the bottleneck" in page) == (True, False)
     late = run_page(make_measured(lag=0.2))
     assert late.index("the generator was the bottleneck") < late.index("within the objective")
     empty = make_measured()

@@ -30,10 +30,10 @@ def answer(status: int, body: bytes = b"{}", retry_after: str = "") -> Answer:
 
 
 def pauses(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> list[float]:
-    """Returns the pauses between requests until the call has its result, or the answers are used up."""
+    """Returns the pauses between requests until the call has its result."""
     remaining, waits = list(answers), list[float]()
     reply: Reply = None
-    with suppress(StopIteration, GenServeError, IndexError):
+    with suppress(StopIteration, GenServeError):
         while True:
             step = steps.send(reply)
             reply = remaining.pop(0) if isinstance(step, HttpRequest) else None

@@ -182,8 +182,10 @@ def test_ports_agree(manifests: list[Document], ray_service: Document, config: d
         assert path["backend"]["service"]["port"]["number"] == config["service"]["port"]
 
 
-def test_monitor_scrapes_the_service_with_its_token(manifests: list[Document]) -> None:
-    for monitor in (each["spec"] for each in manifests if each["kind"] == "ServiceMonitor"):
+def test_monitor_scrapes_the_service_with_its_token(manifests: list[Document], overlay: str) -> None:
+    monitors = [each["spec"] for each in manifests if each["kind"] == "ServiceMonitor"]
+    assert len(monitors) == (overlay == "gpu")
+    for monitor in monitors:
         (scraped,) = monitor["endpoints"]
         assert scraped["path"] == PATH
         assert scraped["authorization"]["credentials"]["key"] in SECRETS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
-from flux_drawing import draw, encode, load_family, random_image, request
+from flux_drawing import draw, encode, load_afresh, load_family, random_image, request
 from PIL import Image
 from support.jobs import make_job
 
@@ -74,15 +74,15 @@ def test_render_side_keeps_a_references_ratio() -> None:
     assert state.per["references"].shape[1] == 2 * 6
 
 
-def test_prompt_reaches_the_text_encoder_unchanged(stock: Any, family: Flux3) -> None:
+def test_prompt_reaches_the_text_encoder_unchanged(stock: Any) -> None:
+    family = load_afresh("flux3")
     encoder: Any = family._encoder
     input_ids = list[torch.Tensor]()
-    hook = encoder._text_encoder.register_forward_pre_hook(
+    encoder._text_encoder.register_forward_pre_hook(
         lambda _, args, inputs: input_ids.append(inputs["input_ids"]), with_kwargs=True
     )
     prompt = 'A poster, “Grüße”,\n  two  spaces.\n[{"id": "sun", "bbox": [0, 12, 400, 1000], "desc": "a ☀ & <b>"}]'
     family.encode([request(make_job(prompt=prompt))])
-    hook.remove()
     assert prompt in stock.tokenizer.decode(input_ids[0][0])
 
 

@@ -110,8 +110,8 @@ async def test_limited_calls_wait_as_long_as_the_moderator_answers() -> None:
             in_flight -= 1
         return {}
 
-    # All calls together take twice as long as the limit of a call or a wait.
-    gate = make_gate(slow, call_s=0.5, wait_s=0.5, calls=ModeratorLimiter(2))
+    # All calls together take twice as long as the limit of a wait.
+    gate = make_gate(slow, call_s=30, wait_s=0.5, calls=ModeratorLimiter(2))
     reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, asyncio.Event()) for n in range(200)))
     assert reasons == [[]] * 200
     assert highest == 2
