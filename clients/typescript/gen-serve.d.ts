@@ -561,7 +561,7 @@ export interface Submission {
   status?: string | null;
   /** Parts of the request that will be ignored; also in `details` beside the result. Absent if none */
   warnings?: Array<string> | null;
-  /** The webhook; left out without one */
+  /** The webhook of the request; absent without one */
   webhook_url?: string | null;
 }
 

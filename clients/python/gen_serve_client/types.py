@@ -554,7 +554,7 @@ class Submission(TypedDict):
     warnings: NotRequired[list[str] | None]
     """Parts of the request that will be ignored; also in `details` beside the result. Absent if none"""
     webhook_url: NotRequired[str | None]
-    """The webhook; left out without one"""
+    """The webhook of the request; absent without one"""
 
 
 class TaskDelivery(TypedDict):
