@@ -188,7 +188,12 @@ _SAMPLING: Final = {"seed": "seed", "steps": "num_inference_steps", "guidance": 
 _SAMPLING_AND_FRAMES: Final = {**_SAMPLING, "negative_prompt": "negative_prompt", "frames": "num_frames", "fps": "fps"}
 ENGINE_FIELDS: Final[Mapping[EngineKind, Mapping[str, str]]] = MappingProxyType(
     {
-        "vllm-omni": {**_SAMPLING_AND_FRAMES, "mask": "mask_image", "audio": "generate_sound"},
+        "vllm-omni": {
+            **_SAMPLING_AND_FRAMES,
+            "strength": "strength",
+            "mask": "mask_image",
+            "audio": "generate_sound",
+        },
         "sglang": _SAMPLING_AND_FRAMES,
         "gen-serve": {"seed": "seed", "steps": "steps", "guidance": "guidance", "mask": "mask", "seconds": "seconds"},
     }
@@ -204,7 +209,8 @@ class EngineConfig(StrictSettings):
     url: str | tuple[str, ...] = ()
     """URL of a running engine, or URLs; each task goes to the least loaded. Empty: command starts one."""
     command: str | None = None
-    """Command that starts an engine on the replica's GPUs; {port} stands for its port. null: url has it."""
+    """Command that starts an engine on the replica's GPUs. {port} stands for the port to listen on, {folder} for an
+    empty folder of its own, which is removed when it ends. null: url has it."""
     model: str | None = None
     """Value of model in requests. null: left out."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -213,7 +219,7 @@ class EngineConfig(StrictSettings):
     """Its names of our fields: seed, steps, guidance, negative_prompt, strength, mask, frames, seconds, fps, audio.
     null: not supported."""
     api_key_file: Path | None = None
-    """File with its API key. null: none."""
+    """File with its API key, which may be in the command's {folder}. null: none."""
     start_timeout_s: float = Field(default=1800.0, gt=0)
     """Seconds from the start of the command until the engine is healthy."""
     health_timeout_s: float = Field(default=30.0, gt=0)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Final
@@ -20,8 +22,8 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _SUPERVISOR: Final = """
-import os, signal, subprocess, sys, threading
-engine = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+import os, shutil, signal, subprocess, sys, threading
+engine = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, start_new_session=True)
 def end():
     os.read(0, 1)
     os.killpg(engine.pid, signal.SIGTERM)
@@ -37,6 +39,7 @@ try:
     os.killpg(engine.pid, signal.SIGKILL)
 except ProcessLookupError:
     pass
+shutil.rmtree(sys.argv[1], ignore_errors=True)
 os._exit(code if code >= 0 else 128 - code)
 """
 _SHELL: Final = 'exec 3<&0; "$@" <&3 & wait $!'
@@ -47,8 +50,10 @@ _OWN_VARIABLES: Final = ("RAY_", "GEN_")
 
 class EngineProcess:
     def __init__(self, command: str) -> None:
-        """`{port}` in `command` stands for the port to listen on."""
+        """In `command`, `{port}` stands for the port to listen on and `{folder}` for `folder`."""
         self._command = command
+        self.folder = Path()
+        """Folder of the running process, which is empty at its start and removed at its end."""
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -69,11 +74,13 @@ class EngineProcess:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        command = shlex.split(self._command.replace("{port}", str(self.port)))
+        self.folder = Path(tempfile.mkdtemp(prefix="engine-"))
+        values = {"{port}": str(self.port), "{folder}": shlex.quote(str(self.folder))}
+        command = shlex.split(re.sub(r"\{(?:port|folder)\}", lambda found: values[found.group()], self._command))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
         environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         self._process = subprocess.Popen(
-            ["sh", "-c", _SHELL, "sh", sys.executable, "-c", _SUPERVISOR, *command],
+            ["sh", "-c", _SHELL, "sh", sys.executable, "-c", _SUPERVISOR, str(self.folder), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -27,6 +28,11 @@ _CONNECT_S, _ANSWER_S = 5.0, 30.0
 _REFUSALS: Final = (400, 413, 415, 422)
 _BLOCKED: Final = ("moderation_blocked", "content_policy_violation")
 _BUSY: Final = (408, 425, 429, 503, 504)
+_NO_ACCESS: Final = (401, 402, 403)
+_QUOTA: Final = "insufficient_quota"
+_VALIDATION: Final = re.compile(r"\d+ validation errors?( for \w+)?:?\s")
+_VALIDATION_MESSAGE: Final = re.compile(r"'msg': (['\"])(.+?)\1|\n\s+(.+?) \[type=")
+_DELETE_TRIES, _DELETE_PAUSE_S = 4, 1.0
 _OUT_OF_MEMORY: Final = re.compile(r"out of memory|OutOfMemory|\bOOM\b", re.IGNORECASE)
 
 Files = Mapping[str, bytes]
@@ -35,6 +41,10 @@ Files = Mapping[str, bytes]
 
 class EngineLost(Exception):
     """The engine is gone, or does not know the job any more. The job is not at fault."""
+
+
+class EngineRefused(Exception):
+    """The engine refuses every job until an operator does something, as for a wrong API key or spent credits."""
 
 
 class EngineBusy(Exception):
@@ -50,16 +60,22 @@ class VideoStatus:
     """Progress of a video at the engine."""
 
     state: Literal["waiting", "running", "completed"]
-    progress: float
+    progress: float = 0.0
     """Share from 0 to 1; 0 if the engine reports none."""
+    url: str | None = None
+    """Address of a completed video that the engine moved elsewhere."""
 
 
 class EngineClient:
-    """Calls one engine. Every method raises EngineLost, EngineBusy, JobError, OutOfMemory, or RuntimeError for
-    others."""
+    """Calls one engine. Every method raises EngineLost, EngineBusy, EngineRefused, JobError, OutOfMemory, or
+    RuntimeError for others."""
 
-    def __init__(self, config: EngineConfig, url: str) -> None:
+    def __init__(self, config: EngineConfig, url: str, folder: Path | None = None) -> None:
+        """`folder`: that of an engine which this replica runs."""
         self.url = url
+        self._key_file = config.api_key_file
+        if self._key_file is not None and folder is not None:
+            self._key_file = Path(str(self._key_file).replace("{folder}", str(folder)))
         self._config = config
         self._names = config.names
         # No read timeout: a synchronous image is answered when it is done, and health checks find engines that hang.
@@ -78,20 +94,34 @@ class EngineClient:
             return False
         return answer.status_code == 200
 
+    async def check_access(self) -> None:
+        """Raises EngineRefused if the engine accepts neither this service's key nor, for lack of credits, its jobs."""
+        path = "/v1/credits" if self._config.kind == "gen-serve" else "/v1/models"
+        with _translate_errors():
+            response = await self._http.get(path, headers=self._headers(), timeout=_ANSWER_S)
+        answer = _parse(response)
+        if response.status_code in _NO_ACCESS:
+            raise EngineRefused(f"HTTP status {response.status_code}: {_message(answer)}")
+        if isinstance(answer, dict) and answer.get("credits") is not None and answer["credits"] <= 0:
+            raise EngineRefused("no credits are left")
+
+    def is_aborted(self, job: GenerationJob) -> bool:
+        """Returns whether the engine stops working on this image when the connection closes."""
+        return self._config.kind == "gen-serve" or (self._config.kind == "vllm-omni" and not job.inputs.references)
+
     async def image(self, job: GenerationJob, files: Files) -> Image.Image:
-        """Returns the engine's image in RGB. Closing the connection cancels it."""
+        """Returns the engine's image in RGB. Closing the connection cancels it, if `is_aborted`."""
         fields = self._fields(job) | {
             "n": 1,
             "size": f"{job.request.width}x{job.request.height}",
             "response_format": "b64_json",
+            "output_format": "png",  # SGLang's default is JPEG
         }
         if job.inputs.references:
             uploads = [("image", _upload(files[key])) for key in job.inputs.references]
             if job.inputs.mask is not None and (name := self._names.get("mask")):
-                if self._config.kind == "vllm-omni":
-                    fields[name] = "data:image/png;base64," + base64.b64encode(files[job.inputs.mask]).decode()
-                else:
-                    uploads.append((name, _upload(_alpha_mask(files[job.inputs.mask]))))
+                mask = files[job.inputs.mask]
+                uploads.append((name, _upload(mask if self._config.kind == "vllm-omni" else _alpha_mask(mask))))
             answer = await self._post("/v1/images/edits", job, data=_form(fields), files=uploads)
         else:
             answer = await self._post("/v1/images/generations", job, json=fields)
@@ -125,39 +155,59 @@ class EngineClient:
     async def video(self, video_id: str) -> VideoStatus:
         with _translate_errors():
             response = await self._http.get(f"/v1/videos/{video_id}", headers=self._headers(), timeout=_ANSWER_S)
-            answer = _read(response)
+            answer = _parse(response)
+            # vLLM-Omni answers with the HTTP status of the failure.
+            if not (isinstance(answer, dict) and answer.get("status") == "failed"):
+                answer = _read(response)
         status, progress = answer.get("status"), answer.get("progress")
         share = min(float(progress) / 100, 1.0) if isinstance(progress, (int, float)) else 0.0
         match status:
             case "queued":
-                return VideoStatus("waiting", 0.0)
+                return VideoStatus("waiting")
             case "in_progress":
                 return VideoStatus("running", share)
             case "completed":
-                return VideoStatus("completed", 1.0)
+                urls = answer.get("urls") or [answer.get("url")]
+                return VideoStatus("completed", 1.0, urls[0])
             case _:
                 error = answer.get("error")
                 if isinstance(error, dict) and error.get("code") in _BLOCKED:
                     raise JobError(f"the model refuses this request: {for_clients(_message(error))}")
                 raise _failure(_message(error) or f"its status is {status}")
 
-    async def download(self, video_id: str, file: Path) -> None:
-        """Writes the video's content to `file`."""
-        with _translate_errors(), file.open("wb") as out:
-            path = f"/v1/videos/{video_id}/content"
-            async with self._http.stream(
-                "GET", path, headers=self._headers(), timeout=_ANSWER_S, follow_redirects=True
-            ) as response:
-                if response.status_code != 200:
-                    await response.aread()
+    async def download(self, video_id: str, url: str | None, file: Path) -> None:
+        """Writes the video's content to `file`. `url`: where the engine moved it; None if the engine has it."""
+        if url is None:
+            with _translate_errors():
+                await self._download(self._http, f"/v1/videos/{video_id}/content", self._headers(), file)
+            return
+        async with httpx2.AsyncClient(trust_env=False, proxy=proxy_for(url)) as http:
+            try:
+                await self._download(http, url, {}, file)
+            except httpx2.TransportError as error:
+                raise RuntimeError(f"the video can't be fetched from its storage: {type(error).__name__}") from None
+
+    async def _download(self, http: httpx2.AsyncClient, url: str, headers: Mapping[str, str], file: Path) -> None:
+        async with http.stream("GET", url, headers=headers, timeout=_ANSWER_S, follow_redirects=True) as response:
+            if response.status_code != 200:
+                await response.aread()
+                try:
                     _read(response)
+                except JobError as error:  # the job was accepted long ago
+                    raise RuntimeError(str(error)) from None
+            with file.open("wb") as out:
                 async for chunk in response.aiter_bytes():
                     out.write(chunk)
 
     async def delete(self, video_id: str) -> None:
         """Aborts the video if the engine can, and deletes it."""
-        with _translate_errors():
-            await self._http.delete(f"/v1/videos/{video_id}", headers=self._headers(), timeout=_ANSWER_S)
+        for _ in range(_DELETE_TRIES):
+            with _translate_errors():
+                path = f"/v1/videos/{video_id}"
+                response = await self._http.delete(path, headers=self._headers(), timeout=_ANSWER_S)
+            if response.status_code != 409:  # vLLM-Omni: the cancellation is in progress
+                return
+            await asyncio.sleep(_DELETE_PAUSE_S)
 
     def _fields(self, job: GenerationJob) -> dict[str, Any]:
         """Returns the fields that images and videos share."""
@@ -176,8 +226,8 @@ class EngineClient:
 
     def _headers(self, job: GenerationJob | None = None) -> dict[str, str]:
         headers = {}
-        if self._config.api_key_file is not None:
-            headers["Authorization"] = f"Bearer {self._config.api_key_file.read_text().strip()}"
+        if self._key_file is not None:
+            headers["Authorization"] = f"Bearer {self._key_file.read_text().strip()}"
         if job is not None:  # an engine that supports the header gives another attempt the job of the first
             headers["Idempotency-Key"] = job.id
         return headers
@@ -197,25 +247,52 @@ def _translate_errors() -> Iterator[None]:
         raise EngineLost(f"{type(error).__name__}: {error}") from None
 
 
+def _parse(response: httpx2.Response) -> Any:
+    """Returns the response's JSON; None for anything else."""
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
 def _read(response: httpx2.Response) -> dict[str, Any]:
     """Returns the JSON object of a successful response."""
-    status = response.status_code
-    if status == 404:
+    status, answer = response.status_code, _parse(response)
+    if status == 404 and response.request.method != "POST":
         raise EngineLost("the engine does not know the job")
-    if status in _BUSY:
+    is_busy = status in _BUSY
+    if is_busy and not _is_final(response, answer):
         after = response.headers.get("Retry-After", "")
         raise EngineBusy(min(float(after), 60.0) if after.isdigit() else 1.0)
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = None
+    if is_busy or status in _NO_ACCESS or status == 404:
+        raise EngineRefused(f"HTTP status {status}: {_message(answer)}")
     if status in _REFUSALS:
-        raise JobError(f"the model refuses this request: {for_clients(_message(answer)) or f'HTTP status {status}'}")
+        raise JobError(f"the model refuses this request: {for_clients(_refusal(answer)) or f'HTTP status {status}'}")
     if not response.is_success:
         raise _failure(_message(answer) or f"HTTP status {status}")
     if not isinstance(answer, dict):
         raise RuntimeError("the engine's answer is no JSON object")
     return answer
+
+
+def _is_final(response: httpx2.Response, answer: Any) -> bool:
+    """Returns whether the engine says that asking again does not help."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code == _QUOTA or response.headers.get("x-should-retry") == "false"
+
+
+def _refusal(answer: Any) -> str:
+    """Returns the message of a refused job, with the field that is at fault. vLLM repeats pydantic's text."""
+    message = _message(answer)
+    if not _VALIDATION.match(message):
+        return message
+    error = answer.get("error") if isinstance(answer, dict) else None
+    param = error.get("param") if isinstance(error, dict) else None
+    found = _VALIDATION_MESSAGE.search(message)
+    reason = next(filter(None, found.group(2, 3))) if found else message.partition("\n")[2].strip()
+    field = str(param or message.partition("\n")[2].partition("\n")[0]).strip().removeprefix("body.")
+    return f"{field}: {reason}"
 
 
 def _message(answer: Any) -> str:

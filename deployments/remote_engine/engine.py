@@ -14,13 +14,14 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from PIL import Image
 
 from deployments.backend import JobError, Unavailable
 from deployments.backends.inputs import InputFetcher
@@ -34,16 +35,21 @@ from deployments.engine.scheduler import NO_COSTS
 from deployments.images import Pixels, fit
 from deployments.outputs import Outputs
 from deployments.remote_engine.child import EngineProcess
-from deployments.remote_engine.client import EngineBusy, EngineClient, EngineLost, Files
+from deployments.remote_engine.client import EngineBusy, EngineClient, EngineLost, EngineRefused, Files, VideoStatus
 from deployments.video import reader
 from deployments.video.writer import VideoFileError, command, fit_size, frame_indices
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 ENGINE_LOST: Final = Interrupted("the inference server lost this request", blame=False)
 ENGINE_DOWN: Final = Interrupted("the inference server is out of reach", blame=False, counts=False)
+ENGINE_REFUSED: Final = Interrupted("the inference server refuses the requests of this service", blame=False)
 _HEALTH_EVERY_S: Final = 1.0
 _POLL_S: Final = 0.5
+_RUNS_ON_S: Final = 600.0
+"""Seconds after which a server no longer counts as working on a job that it could not abort."""
 _MAX_ESTIMATE: Final = 0.95
 """Upper bound of estimated progress, for servers that report none."""
 _ABANDONED_S: Final = 15.0
@@ -63,8 +69,24 @@ class _Server:
 
 @dataclass(slots=True)
 class ReportedProgress:
+    """Progress of a job by its server, or else by its usual duration."""
+
+    expected_s: float
+    """Usual duration; 0 if unknown."""
+    running_since: float | None
+    """Seconds of the monotonic clock; None while the job waits in the server's queue."""
     share: float = 0.0
     """Progress that the server reports, 0 to 1; 0 if it reports none."""
+
+    def update(self, status: VideoStatus) -> None:
+        if status.state != "waiting" and self.running_since is None:
+            self.running_since = time.monotonic()
+        self.share = max(self.share, status.progress)
+
+    def at(self, now: float) -> float:
+        if self.share or self.running_since is None or not self.expected_s:
+            return self.share
+        return min((now - self.running_since) / self.expected_s, _MAX_ESTIMATE)
 
 
 class DeviceShare:
@@ -112,17 +134,19 @@ class RemoteEngine:
         """Seconds per unit of work (pixels of all frames times steps); the key is True for videos."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
+        self._running_on: dict[RequestHandle, asyncio.Task[Image.Image]] = {}
+        """Requests of ended jobs that their server can't abort, which keep their slots."""
         self._process: EngineProcess | None = None
         if config.command is not None:
             self._process = EngineProcess(config.command)
             self._process.start()
-            try:
-                asyncio.run(_wait_until_healthy(config, self._process))
-            except RuntimeError:
-                self._process.stop()
-                raise
         urls = (self._process.url,) if self._process else config.urls
-        self._servers = [_Server(EngineClient(config, url), self._process) for url in urls]
+        try:
+            asyncio.run(_wait_until_ready(config, urls, self._process))
+        except RuntimeError:
+            self.stop()
+            raise
+        self._servers = [_Server(_connect(config, url, self._process), self._process) for url in urls]
 
     @property
     def setup(self) -> Mapping[str, str]:
@@ -162,7 +186,8 @@ class RemoteEngine:
 
     async def _run(self, handle: RequestHandle) -> None:
         job = handle.job
-        async with self._slots:
+        await self._slots.acquire()
+        try:
             started_at = handle.reached[Milestone.ADMITTED] = handle.reached[Milestone.ENCODED] = time.monotonic()
             handle.send(Started())
             deadline, mark = asyncio.timeout(job.remaining_s), self._share.start()
@@ -178,9 +203,15 @@ class RemoteEngine:
                     fail(handle, error, self.health)
             except EngineLost as error:
                 logger.warning("job %s was lost by its inference server: %s", job.id, error)
+                if request := self._running_on.pop(handle, None):
+                    request.cancel()
                 handle.end(ENGINE_LOST)
             except EngineBusy:
                 handle.end(ENGINE_DOWN)
+            except EngineRefused as error:
+                logger.critical("the inference server refuses the requests of this service: %s", error)
+                self.health.broken = True
+                handle.end(ENGINE_REFUSED)
             except asyncio.CancelledError:
                 handle.end(ENGINE_LOST)  # without effect if the caller has cancelled it
                 raise
@@ -194,6 +225,18 @@ class RemoteEngine:
                 handle.end(Done(output))
             finally:
                 self._share.stop()
+        finally:
+            if (request := self._running_on.pop(handle, None)) is None:
+                self._slots.release()
+            else:
+                self._spawn(self._release_after(request))
+
+    async def _release_after(self, request: asyncio.Task[Image.Image]) -> None:
+        try:
+            with suppress(Exception):
+                await asyncio.wait_for(request, _RUNS_ON_S)
+        finally:
+            self._slots.release()
 
     async def _generate(self, handle: RequestHandle, files: Files) -> Output:
         """Runs the job on the first server that takes it, and waits while all are busy."""
@@ -211,6 +254,11 @@ class RemoteEngine:
                     if video_id is None:
                         raise
                     url, video_id, pause_s = None, None, 0.0  # the server has forgotten the video of an earlier attempt
+                except RuntimeError as error:
+                    # A server whose worker died answers with an error of its own before it ends or is restarted.
+                    if await server.client.is_healthy():
+                        raise
+                    raise EngineLost(str(error)) from None
             await asyncio.sleep(pause_s * random.uniform(1, 1.5))
 
     @asynccontextmanager
@@ -246,8 +294,16 @@ class RemoteEngine:
 
     async def _image(self, handle: RequestHandle, client: EngineClient, files: Files) -> Output:
         job = handle.job
-        async with self._progress(handle):
-            image = await client.image(job, files)
+        request = asyncio.create_task(client.image(job, files))
+        try:
+            async with self._progress(handle, is_queued=False):
+                image = await asyncio.shield(request)
+        except asyncio.CancelledError:
+            if client.is_aborted(job):
+                request.cancel()
+            else:
+                self._running_on[handle] = request
+            raise
         handle.reached[Milestone.FINISHING] = handle.reached[Milestone.FINISHED] = time.monotonic()
         pixels = fit(np.asarray(image, np.uint8), job.request.width, job.request.height, "smooth")
         return await asyncio.to_thread(self._outputs.store_image, job, pixels)
@@ -263,20 +319,20 @@ class RemoteEngine:
                 await self._store.put(job.checkpoint, record.encode(), "application/json")
             except UNREACHABLE as error:
                 raise Unavailable(str(error)) from None
-            async with self._progress(handle) as progress:
-                while (status := await client.video(video_id)).state != "completed":
-                    progress.share = status.progress
+            async with self._progress(handle, is_queued=True) as progress:
+                while (status := await _when_free(lambda: client.video(video_id))).state != "completed":
+                    progress.update(status)
                     await asyncio.sleep(_POLL_S)
             handle.reached[Milestone.FINISHING] = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="video-") as folder:
                 file = Path(folder) / "video.mp4"
-                await client.download(video_id, file)
+                await _when_free(lambda: client.download(video_id, status.url, file))
                 handle.reached[Milestone.FINISHED] = time.monotonic()
                 output = await asyncio.to_thread(self._store_video, job, file)
         except asyncio.CancelledError:
             self._spawn(self._abort(job, client, video_id))
             raise
-        except (EngineLost, EngineBusy):
+        except (EngineLost, EngineRefused):
             raise
         except Exception:
             await _forget(client, video_id)
@@ -324,17 +380,16 @@ class RemoteEngine:
         await _forget(client, video_id)
 
     @asynccontextmanager
-    async def _progress(self, handle: RequestHandle) -> AsyncIterator[ReportedProgress]:
-        """Sends progress while the body runs: the reported share, or an estimate by the usual duration."""
-        started_at, progress = time.monotonic(), ReportedProgress()
+    async def _progress(self, handle: RequestHandle, *, is_queued: bool) -> AsyncIterator[ReportedProgress]:
+        """Sends progress while the body runs. `is_queued`: the job may wait at the server first."""
         expected_s = self._pace.get(handle.job.request.video is not None, 0.0) * _work(handle.job)
+        progress = ReportedProgress(expected_s, None if is_queued else time.monotonic())
 
         async def send() -> None:
             while True:
                 await asyncio.sleep(_POLL_S)
                 now = time.monotonic()
-                estimate = min((now - started_at) / expected_s, _MAX_ESTIMATE) if expected_s else 0.0
-                handle.progress(progress.share or estimate, now)
+                handle.progress(progress.at(now), now)
 
         task = asyncio.create_task(send())
         try:
@@ -361,7 +416,7 @@ class RemoteEngine:
                 try:
                     await asyncio.to_thread(server.process.start)
                     await server.client.close()
-                    server.client = EngineClient(self._config, server.process.url)
+                    server.client = _connect(self._config, server.process.url, server.process)
                     await _wait_until_healthy(self._config, server.process)
                 except (OSError, RuntimeError) as error:
                     logger.critical("the inference server can't be started again: %s", error)
@@ -377,7 +432,7 @@ class RemoteEngine:
 
 async def _wait_until_healthy(config: EngineConfig, process: EngineProcess) -> None:
     """Raises RuntimeError if the process takes too long or ends."""
-    client = EngineClient(config, process.url)
+    client = _connect(config, process.url, process)
     give_up_at = time.monotonic() + config.start_timeout_s
     try:
         while not await client.is_healthy():
@@ -390,9 +445,42 @@ async def _wait_until_healthy(config: EngineConfig, process: EngineProcess) -> N
         await client.close()
 
 
+async def _when_free(call: Callable[[], Awaitable[T]]) -> T:
+    """Calls a server that has accepted the job, until it is not busy."""
+    while True:
+        try:
+            return await call()
+        except EngineBusy as busy:
+            await asyncio.sleep(busy.retry_after_s)
+
+
+def _connect(config: EngineConfig, url: str, process: EngineProcess | None) -> EngineClient:
+    return EngineClient(config, url, process.folder if process else None)
+
+
+async def _wait_until_ready(config: EngineConfig, urls: Sequence[str], process: EngineProcess | None) -> None:
+    """Raises RuntimeError if the command does not become healthy, or if every server refuses this service."""
+    refusals = list[str]()
+    for url in urls:
+        client = _connect(config, url, process)
+        try:
+            if process is not None:
+                await _wait_until_healthy(config, process)
+            await client.check_access()
+        except EngineRefused as error:
+            logger.critical("%s refuses the requests of this service: %s", url, error)
+            refusals.append(str(error))
+        except (EngineLost, EngineBusy):
+            pass  # it may come later
+        finally:
+            await client.close()
+    if len(refusals) == len(urls):
+        raise RuntimeError(f"the inference server refuses the requests of this service: {refusals[0]}")
+
+
 async def _forget(client: EngineClient, video_id: str) -> None:
     """Deletes or aborts a video, which takes memory of the server."""
-    with suppress(EngineLost, EngineBusy, RuntimeError):
+    with suppress(EngineLost, EngineBusy, EngineRefused, RuntimeError):
         await client.delete(video_id)
 
 

@@ -32,7 +32,7 @@ class AutoscalingSettings(StrictSettings):
     initial_replicas: int | None = Field(default=None, ge=0)
     """Replicas at first. null: min_replicas."""
     target_ongoing_requests: float = Field(default=4.0, gt=0)
-    """Tasks per replica to aim at; at most half of max_running."""
+    """Tasks per replica to aim at; at most half of max_running where a second replica can start."""
     upscale_delay_s: float = Field(default=2.0, ge=0)
     """Seconds of load before a replica is added (Ray's own default: 30)."""
     downscale_delay_s: float = Field(default=60.0, ge=0)
@@ -107,7 +107,8 @@ class ModelSettings(ModelConfig):
     def _scales_up(self) -> ModelSettings:
         if self.num_replicas is not None and "autoscaling_config" in self.model_fields_set:
             raise ValueError("num_replicas and autoscaling_config can't be combined")
-        if self.autoscaling_config.target_ongoing_requests > self.max_running / 2:
+        scales = self.max_replicas > max(self.min_replicas, 1)
+        if scales and self.autoscaling_config.target_ongoing_requests > self.max_running / 2:
             raise ValueError(
                 "autoscaling_config.target_ongoing_requests must be at most half of max_running, "
                 "else a full replica never asks for a second one"

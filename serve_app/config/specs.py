@@ -40,7 +40,8 @@ def model_spec(name: str, catalog: Catalog, settings: Settings, withheld: Withhe
         field = "text_encoder" if profile.text_encoder else "cfg"
         raise ValueError(f"models.{name}.{field} must be null: {model_name} reads no prompts")
     return ModelSpec(
-        **dict(config.model_copy(update={"probe": _probe(name, catalog, config, profile.steps or model.steps)})),
+        **{field: getattr(config, field) for field in config.model_fields_set - {"probe"}},
+        probe=_probe(name, catalog, config, profile.steps or model.steps),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,
