@@ -190,8 +190,9 @@ def static_batches(family: Flux3, store: ObjectStore) -> BatchLoop:
 
 
 def _file(family: Family, state: State) -> bytes:
-    assert state.job.request.output_format != "mp4", "an image's job"
-    data, _, _ = encode_image(family.finish(state), state.job.request.output_format)
+    image_format = state.job.request.output_format
+    assert image_format not in ("mp4", "original"), "an image's job"
+    data, _, _ = encode_image(family.finish(state), image_format)
     return data
 
 

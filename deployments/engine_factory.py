@@ -9,6 +9,7 @@ from deployments.backend import Backend
 from deployments.backends.simulated import SimulatedBackend, SimulatedModel
 from deployments.contract.model import DIFFUSION, ENGINE, RESTORERS, ModelSpec
 from deployments.contract.objects import ObjectStore
+from deployments.contract.workflow import Workflow
 from deployments.engine.device import priority_on
 from deployments.engine.loop import Engine
 from deployments.step_cost_store import StepCostStore
@@ -24,7 +25,9 @@ def build_engine(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> 
         assert spec.engine is not None
         from deployments.remote_engine.engine import RemoteEngine
 
-        return RemoteEngine(spec.engine, ObjectStore.from_location(spec), max_running=spec.max_running)
+        workflow = Workflow(spec.workflow) if spec.workflow else None
+        store = ObjectStore.from_location(spec)
+        return RemoteEngine(spec.engine, store, max_running=spec.max_running, workflow=workflow)
     backend, engine_options = _load_backend(spec, text_encoder)
     cost_store = find_cost_store(spec, backend.setup)
     return Engine(

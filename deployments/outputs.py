@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from PIL import Image
 
 from deployments.backend import Unavailable
 from deployments.contract.events import Preview
-from deployments.contract.job import GenerationJob, Output, preview_key
+from deployments.contract.job import GenerationJob, Output, media_type, preview_key
 from deployments.contract.objects import ObjectStore
 from deployments.contract.request import ImageFormat
 from deployments.images import Pixels
@@ -54,12 +55,22 @@ class Outputs:
         self._store = store
         self._uploads = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="uploads")
 
-    def store_image(self, job: GenerationJob, pixels: Pixels) -> Output:
-        """Stores the finished image in the job's format as `image.EXTENSION`."""
-        assert job.request.output_format != "mp4", "an image for a job of a video"
-        small = self._uploads.submit(self._store_thumbnail, job, pixels)
-        data, content_type, extension = encode_image(pixels, job.request.output_format)
-        key = f"{job.output_prefix}/image.{extension}"
+    def store_image(
+        self, job: GenerationJob, pixels: Pixels, number: int = 1, original: tuple[bytes, ImageFormat] | None = None
+    ) -> Output:
+        """Stores the finished image in the job's format as `image.EXTENSION`, or `original`, the same image as a file.
+
+        `number` counts the results of a workflow; those after the first are named `image-2.EXTENSION` and so on.
+        """
+        small = self._uploads.submit(self._store_thumbnail, job, pixels, number)
+        if original is not None:
+            data, extension = original
+            content_type = f"image/{extension}"
+        else:
+            image_format = job.request.output_format
+            assert image_format not in ("mp4", "original"), "an image for a job of a video"
+            data, content_type, extension = encode_image(pixels, image_format)
+        key = f"{job.output_prefix}/{_numbered('image', number)}.{extension}"
         self._put(key, data, content_type)
         height, width = pixels.shape[:2]
         thumbnail = small.result()
@@ -68,27 +79,28 @@ class Outputs:
     def store_video(self, job: GenerationJob, file: Path, latents: bytes | None, samples: Sequence[Pixels]) -> Output:
         """Stores the finished video as `video.mp4`, `samples` of its frames as `frames.tiff`, the first of them as the
         thumbnail, and the latents of a draft as `draft.safetensors`."""
-        key, draft = f"{job.output_prefix}/video.mp4", None
-        uploads = [
-            self._uploads.submit(self._store_thumbnail, job, samples[0]),
-            self._uploads.submit(self._store_samples, job, samples),
-        ]
-        if latents is not None:
-            draft = f"{job.output_prefix}/draft.safetensors"
-            uploads.append(self._uploads.submit(self._put, draft, latents, "application/octet-stream"))
+        draft = f"{job.output_prefix}/draft.safetensors" if latents is not None else None
+        if latents is not None and draft is not None:
+            self._put(draft, latents, "application/octet-stream")
+        output = self.store_file(job, file, ".mp4", samples)
+        return replace(output, width=job.request.width, height=job.request.height, draft=draft)
+
+    def store_file(
+        self, job: GenerationJob, file: Path, suffix: str, samples: Sequence[Pixels], number: int = 1
+    ) -> Output:
+        """Stores a file as it is, named by its type and `suffix`, such as `video.mp4`. `samples` of its frames, if
+        it has any, are stored as `frames.tiff`, and the first of them as the thumbnail. `number`: as for images."""
+        uploads = list[Future[str]]()
+        if samples:
+            uploads.append(self._uploads.submit(self._store_thumbnail, job, samples[0], number))
+            uploads.append(self._uploads.submit(self._store_samples, job, samples, number))
+        content_type = media_type(f"file{suffix}")
+        key = f"{job.output_prefix}/{_numbered(content_type.partition('/')[0], number)}{suffix}"
         with _translate_store_errors():
-            self._store.put_file_blocking(key, file, "video/mp4")
-        thumbnail, proxy, *_ = [each.result() for each in uploads]
-        return Output(
-            key=key,
-            content_type="video/mp4",
-            width=job.request.width,
-            height=job.request.height,
-            size=file.stat().st_size,
-            draft=draft,
-            thumbnail=thumbnail,
-            proxy=proxy,
-        )
+            self._store.put_file_blocking(key, file, content_type)
+        height, width = samples[0].shape[:2] if samples else (0, 0)
+        thumbnail, proxy = [each.result() for each in uploads] or (None, None)
+        return Output(key, content_type, width, height, file.stat().st_size, thumbnail=thumbnail, proxy=proxy)
 
     def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
         """Stores a small image of the job after `step` of `steps`, by default the job's, as `preview-STEP.jpeg`."""
@@ -96,18 +108,19 @@ class Outputs:
         self._put(key, _encode(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
         return Preview(key=key, step=step, steps=job.request.steps if steps is None else steps)
 
-    def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
+    def _store_thumbnail(self, job: GenerationJob, pixels: Pixels, number: int) -> str:
         """Stores a small copy as `thumbnail.jpeg`, or as PNG if it is transparent. Returns its key."""
         extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PROXY_OPTIONS)
         data = _encode(shrink(pixels), f".{extension}", options)
-        return self._put(f"{job.output_prefix}/thumbnail.{extension}", data, f"image/{extension}")
+        name = _numbered("thumbnail", number)
+        return self._put(f"{job.output_prefix}/{name}.{extension}", data, f"image/{extension}")
 
-    def _store_samples(self, job: GenerationJob, samples: Sequence[Pixels]) -> str:
+    def _store_samples(self, job: GenerationJob, samples: Sequence[Pixels], number: int) -> str:
         """Stores the samples as pages of a JPEG-compressed TIFF. Returns its key."""
         first, *others = map(Image.fromarray, samples)
         buffer = io.BytesIO()
         first.save(buffer, "TIFF", save_all=True, append_images=others, compression="jpeg", quality=_PROXY_QUALITY)
-        return self._put(f"{job.output_prefix}/frames.tiff", buffer.getvalue(), "image/tiff")
+        return self._put(f"{job.output_prefix}/{_numbered('frames', number)}.tiff", buffer.getvalue(), "image/tiff")
 
     def _put(self, key: str, data: bytes, content_type: str) -> str:
         with _translate_store_errors():
@@ -121,6 +134,10 @@ def _translate_store_errors() -> Iterator[None]:
         yield
     except (BaseError, OSError) as error:
         raise Unavailable(str(error)) from error
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
 
 
 def _encode(pixels: Pixels, suffix: str, options: list[int]) -> bytes:

@@ -45,13 +45,15 @@ class InputKeys:
     image_prompt: str | None = None
     start_video: str | None = None
     draft: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    """Keys of a workflow's input files, each after the name of its input."""
 
     __setstate__ = restore_fields
 
     @property
     def keys(self) -> tuple[str, ...]:
         single = (self.mask, self.control, self.image_prompt, self.start_video, self.draft)
-        return self.references + tuple(key for key in single if key is not None)
+        return (*self.references, *(key for key in single if key is not None), *(key for _, key in self.files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +115,22 @@ class Output:
     """Object that moderation reads: the thumbnail of an image, or some frames of a video."""
     previews: tuple[int, ...] = ()
     """Steps after which previews were stored."""
+    more: tuple[Output, ...] = ()
+    """Further results of a workflow."""
 
     __setstate__ = restore_fields
+
+    @property
+    def moderated(self) -> str | None:
+        """Object that moderation reads; None for sound, which it does not understand."""
+        return None if self.content_type.startswith("audio/") else self.proxy or self.key
 
     @property
     def files(self) -> list[str]:
         """Keys of all objects that the attempt stored."""
         previews = (preview_key(self.key.rpartition("/")[0], step) for step in self.previews)
-        keys = (self.key, self.draft, self.thumbnail, self.proxy, *previews)
+        further = (key for output in self.more for key in output.files)
+        keys = (self.key, self.draft, self.thumbnail, self.proxy, *previews, *further)
         return list(dict.fromkeys(key for key in keys if key))
 
 
@@ -136,6 +146,13 @@ _BY_SUFFIX: Final = MappingProxyType(
         ".png": "image/png",
         ".webp": "image/webp",
         ".mp4": "video/mp4",
+        ".webm": "video/webm",
+        ".gif": "image/gif",
+        ".wav": "audio/wav",
+        ".mp3": "audio/mpeg",
+        ".flac": "audio/flac",
+        ".opus": "audio/ogg",
+        ".ogg": "audio/ogg",
     }
 )
 

@@ -183,7 +183,8 @@ class StepCache(StrictSettings):
     """Its options, such as {threshold: 0.1}."""
 
 
-EngineKind: TypeAlias = Literal["vllm-omni", "sglang", "gen-serve"]
+EngineKind: TypeAlias = Literal["vllm-omni", "sglang", "gen-serve", "comfyui"]
+COMFYUI: Final = "comfyui"
 _SAMPLING: Final = {"seed": "seed", "steps": "num_inference_steps", "guidance": "guidance_scale"}
 _SAMPLING_AND_FRAMES: Final = {**_SAMPLING, "negative_prompt": "negative_prompt", "frames": "num_frames", "fps": "fps"}
 ENGINE_FIELDS: Final[Mapping[EngineKind, Mapping[str, str]]] = MappingProxyType(
@@ -196,16 +197,28 @@ ENGINE_FIELDS: Final[Mapping[EngineKind, Mapping[str, str]]] = MappingProxyType(
         },
         "sglang": _SAMPLING_AND_FRAMES,
         "gen-serve": {"seed": "seed", "steps": "steps", "guidance": "guidance", "mask": "mask", "seconds": "seconds"},
+        "comfyui": {},
     }
 )
 """Engines' names of a job's parameters in their variants of OpenAI's API; an engine lacks those that are missing."""
 
 
 class EngineConfig(StrictSettings):
-    """An inference server with OpenAI's routes for images and videos."""
+    """An inference server: one with OpenAI's routes for images and videos, or ComfyUI."""
 
     kind: EngineKind
     """Variant of the API."""
+    workflow: Path | None = None
+    """ComfyUI: file of the workflow, saved with Workflow > Export (API)."""
+    output: str | tuple[str, ...] = ()
+    """ComfyUI: nodes whose files are the result, by id or title, in this order. Empty: all that save files."""
+    stall_s: float = Field(default=300.0, gt=0)
+    """ComfyUI: seconds without a message from a running workflow after which it is interrupted, then its server
+    restarted."""
+    lora_dir: Path | None = None
+    """ComfyUI: its folder models/loras, as this machine sees it, for uploaded tuned models. null: none are taken."""
+    restart_after: int | None = Field(default=None, ge=1)
+    """Tasks after which the command is restarted, against leaks of memory. null: never."""
     url: str | tuple[str, ...] = ()
     """URL of a running engine, or URLs; each task goes to the least loaded. Empty: command starts one."""
     command: str | None = None
@@ -233,6 +246,10 @@ class EngineConfig(StrictSettings):
             raise ValueError("command must say {port} where the port to listen on goes")
         if strange := [url for url in self.urls if not url.startswith(("http://", "https://"))]:
             raise ValueError(f"url must begin with http:// or https://, not {strange[0]}")
+        if (self.workflow is not None) != (self.kind == COMFYUI):
+            raise ValueError("workflow is needed for kind: comfyui, and for no other")
+        if self.restart_after is not None and self.command is None:
+            raise ValueError("restart_after needs a command to restart")
         if unknown := self.fields.keys() - _ENGINE_PARAMETERS:
             raise ValueError(f"fields: {', '.join(sorted(unknown))} must be of {', '.join(sorted(_ENGINE_PARAMETERS))}")
         return self
@@ -241,6 +258,10 @@ class EngineConfig(StrictSettings):
     def urls(self) -> tuple[str, ...]:
         urls = (self.url,) if isinstance(self.url, str) else self.url
         return tuple(url.rstrip("/") for url in urls if url)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,) if isinstance(self.output, str) else self.output
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -421,6 +442,8 @@ class ModelSpec(ModelConfig):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, hide_input_in_errors=True)
 
+    workflow: dict[str, Any] | None = None
+    """Graph of a ComfyUI workflow, in API format."""
     objects_url: str
     objects_options: dict[str, Any] = Field(default_factory=dict)
     objects_secrets: OptionsHere | None = Field(default=None, repr=False)

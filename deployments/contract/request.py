@@ -15,7 +15,9 @@ Box: TypeAlias = tuple[int, int, int, int]
 """`(top, left, bottom, right)`, integers 0 to 1000, relative to the image."""
 
 ImageFormat: TypeAlias = Literal["jpeg", "png", "webp"]
-OutputFormat: TypeAlias = ImageFormat | Literal["mp4"]
+OutputFormat: TypeAlias = ImageFormat | Literal["mp4", "original"]
+"""`original`: as the workflow wrote it."""
+Scalar: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,31 @@ class VideoParams:
     __setstate__ = restore_fields
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """An input of a workflow's endpoint, and the places of the workflow that it fills."""
+
+    name: str
+    """Name of the input in requests."""
+    places: tuple[str, ...]
+    """Places as `node.input`."""
+    value: Scalar | None = None
+    """Value of the request; None if `field` has it, or a file."""
+    field: str | None = None
+    """Field of the resolved request that has the value, such as `prompt`."""
+    is_text: bool = False
+    """True for any text of the client's, which is moderated."""
+    adapter: Literal["file", "strength"] | None = None
+    """Part of the job's adapter that the place gets. Without an adapter, the workflow's own value stays."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.value is None and self.field is None and self.adapter is None
+
+    def value_in(self, request: ResolvedRequest) -> Scalar | None:
+        return self.value if self.field is None else getattr(request, self.field)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
     """A request with every default filled in. Sizes are in pixels.
@@ -101,6 +128,8 @@ class ResolvedRequest:
     strength: float | None = None
     area: int = 0
     """Pixels of the canvas, for prices and fair sharing; 0 in a model's own probes."""
+    placements: tuple[Placement, ...] = ()
+    """Inputs of a workflow."""
 
     __setstate__ = restore_fields
 
@@ -108,6 +137,12 @@ class ResolvedRequest:
     def seconds(self) -> int:
         """Seconds of video; 1 for an image."""
         return self.video.seconds if self.video else 1
+
+    @property
+    def text(self) -> str:
+        """All texts of the client's, a line each."""
+        texts = (str(each.value) for each in self.placements if each.is_text)
+        return "\n".join(filter(None, (self.prompt, self.negative_prompt, *texts)))
 
     @property
     def work(self) -> float:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from deployments.checkpoint_files import configuration_folder, read_index
 from deployments.contract.model import FAMILIES
 from deployments.lora.formats import DENOISERS, ENCODERS, AdapterError, find_components, read_header
+
+_DOWN: Final = re.compile(r"\.lora_(A|down)\b")
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,6 +45,8 @@ def check(
     try:
         with file.open("rb") as stream:
             header = read_header(stream)  # before imports that take seconds
+        if not checkpoint:  # a workflow's own base, which this service does not know
+            return _describe(header)
         components = find_components(key for key in header if key != "__metadata__")
         from deployments.lora.weights import read_weights
 
@@ -53,6 +58,14 @@ def check(
     except MemoryError:
         return {"error": "its check takes too much memory"}
     return {"rank": weights.rank, "layers": len(weights.layers)}
+
+
+def _describe(header: Mapping[str, Any]) -> dict[str, int | str]:
+    """Returns rank and number of layers by the header alone. Raises AdapterError for a file without LoRA layers."""
+    ranks = [min(header[key]["shape"][:2]) for key in header if _DOWN.search(key) and header[key].get("shape")]
+    if not ranks:
+        raise AdapterError("it has no LoRA layers")
+    return {"rank": max(ranks), "layers": len(ranks)}
 
 
 def outline(checkpoint: str, revision: str | None = None, *, encoders: bool = False, stock: bool = False) -> Networks:

@@ -50,7 +50,7 @@ _OWN_VARIABLES: Final = ("RAY_", "GEN_")
 
 class EngineProcess:
     def __init__(self, command: str) -> None:
-        """In `command`, `{port}` stands for the port to listen on and `{folder}` for `folder`."""
+        """Takes a command in which `{port}` stands for the port to listen on, and `{folder}` for `folder`."""
         self._command = command
         self.folder = Path()
         """Folder of the running process, which is empty at its start and removed at its end."""

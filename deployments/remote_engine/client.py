@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import httpx2
 from PIL import Image
@@ -56,19 +56,64 @@ class EngineBusy(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class VideoStatus:
-    """Progress of a video at the engine."""
+class PreviewImage:
+    """A preview after `step` of `steps`, as a JPEG or PNG file."""
+
+    data: bytes
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Progress of an asynchronous job at the engine."""
 
     state: Literal["waiting", "running", "completed"]
     progress: float = 0.0
     """Share from 0 to 1; 0 if the engine reports none."""
     url: str | None = None
     """Address of a completed video that the engine moved elsewhere."""
+    preview: PreviewImage | None = None
+    """A preview that no earlier status had."""
+
+
+class JobClient(Protocol):
+    """Client of the asynchronous jobs of one engine.
+
+    Every method raises EngineLost, EngineBusy, EngineRefused, JobError, OutOfMemory, or RuntimeError for others.
+    """
+
+    url: str
+
+    async def close(self) -> None: ...
+
+    async def is_healthy(self) -> bool: ...
+
+    async def check_access(self) -> None:
+        """Raises EngineRefused if the engine accepts neither this service's key nor, for lack of credits, its jobs."""
+        ...
+
+    async def create(self, job: GenerationJob, files: Files, job_id: str | None) -> str:
+        """Starts the job. Returns the engine's id for it. `job_id`: that of an earlier attempt, which is joined."""
+        ...
+
+    async def status(self, job_id: str) -> JobStatus: ...
+
+    async def changed(self, job_id: str, timeout_s: float) -> None:
+        """Waits until the status may have changed, at most `timeout_s`."""
+        ...
+
+    async def download(self, job_id: str, status: JobStatus, folder: Path) -> list[Path]:
+        """Writes the results of a completed job to `folder` and returns their paths."""
+        ...
+
+    async def delete(self, job_id: str) -> None:
+        """Aborts the job if the engine can, and deletes its record."""
+        ...
 
 
 class EngineClient:
-    """Calls one engine. Every method raises EngineLost, EngineBusy, EngineRefused, JobError, OutOfMemory, or
-    RuntimeError for others."""
+    """Calls one engine with OpenAI's routes. `image` raises as the methods of JobClient do, whose jobs are videos."""
 
     def __init__(self, config: EngineConfig, url: str, folder: Path | None = None) -> None:
         """`folder`: that of an engine which this replica runs."""
@@ -95,11 +140,10 @@ class EngineClient:
         return answer.status_code == 200
 
     async def check_access(self) -> None:
-        """Raises EngineRefused if the engine accepts neither this service's key nor, for lack of credits, its jobs."""
         path = "/v1/credits" if self._config.kind == "gen-serve" else "/v1/models"
-        with _translate_errors():
+        with translate_errors():
             response = await self._http.get(path, headers=self._headers(), timeout=_ANSWER_S)
-        answer = _parse(response)
+        answer = parse_answer(response)
         if response.status_code in _NO_ACCESS:
             raise EngineRefused(f"HTTP status {response.status_code}: {_message(answer)}")
         if isinstance(answer, dict) and answer.get("credits") is not None and answer["credits"] <= 0:
@@ -130,8 +174,9 @@ class EngineClient:
         except (KeyError, IndexError, TypeError, ValueError, JobError) as error:
             raise RuntimeError(f"the engine's answer holds no image: {error}") from None
 
-    async def create_video(self, job: GenerationJob, files: Files) -> str:
-        """Starts a video. Returns the engine's id for it."""
+    async def create(self, job: GenerationJob, files: Files, job_id: str | None) -> str:
+        if job_id is not None:
+            return job_id
         assert job.request.video is not None
         values = {
             "frames": job.request.video.frames,
@@ -152,58 +197,61 @@ class EngineClient:
             raise RuntimeError("the engine's answer has no id")
         return answer["id"]
 
-    async def video(self, video_id: str) -> VideoStatus:
-        with _translate_errors():
-            response = await self._http.get(f"/v1/videos/{video_id}", headers=self._headers(), timeout=_ANSWER_S)
-            answer = _parse(response)
+    async def changed(self, job_id: str, timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+    async def status(self, job_id: str) -> JobStatus:
+        with translate_errors():
+            response = await self._http.get(f"/v1/videos/{job_id}", headers=self._headers(), timeout=_ANSWER_S)
+            answer = parse_answer(response)
             # vLLM-Omni answers with the HTTP status of the failure.
             if not (isinstance(answer, dict) and answer.get("status") == "failed"):
-                answer = _read(response)
+                answer = read_answer(response)
         status, progress = answer.get("status"), answer.get("progress")
         share = min(float(progress) / 100, 1.0) if isinstance(progress, (int, float)) else 0.0
         match status:
             case "queued":
-                return VideoStatus("waiting")
+                return JobStatus("waiting")
             case "in_progress":
-                return VideoStatus("running", share)
+                return JobStatus("running", share)
             case "completed":
                 urls = answer.get("urls") or [answer.get("url")]
-                return VideoStatus("completed", 1.0, urls[0])
+                return JobStatus("completed", 1.0, urls[0])
             case _:
                 error = answer.get("error")
                 if isinstance(error, dict) and error.get("code") in _BLOCKED:
                     raise JobError(f"the model refuses this request: {for_clients(_message(error))}")
                 raise _failure(_message(error) or f"its status is {status}")
 
-    async def download(self, video_id: str, url: str | None, file: Path) -> None:
-        """Writes the video's content to `file`. `url`: where the engine moved it; None if the engine has it."""
-        if url is None:
-            with _translate_errors():
-                await self._download(self._http, f"/v1/videos/{video_id}/content", self._headers(), file)
-            return
-        async with httpx2.AsyncClient(trust_env=False, proxy=proxy_for(url)) as http:
+    async def download(self, job_id: str, status: JobStatus, folder: Path) -> list[Path]:
+        file = folder / "video.mp4"
+        if status.url is None:
+            with translate_errors():
+                await self._download(self._http, f"/v1/videos/{job_id}/content", self._headers(), file)
+            return [file]
+        async with httpx2.AsyncClient(trust_env=False, proxy=proxy_for(status.url)) as http:
             try:
-                await self._download(http, url, {}, file)
+                await self._download(http, status.url, {}, file)
             except httpx2.TransportError as error:
                 raise RuntimeError(f"the video can't be fetched from its storage: {type(error).__name__}") from None
+        return [file]
 
     async def _download(self, http: httpx2.AsyncClient, url: str, headers: Mapping[str, str], file: Path) -> None:
         async with http.stream("GET", url, headers=headers, timeout=_ANSWER_S, follow_redirects=True) as response:
             if response.status_code != 200:
                 await response.aread()
                 try:
-                    _read(response)
+                    read_answer(response)
                 except JobError as error:  # the job was accepted long ago
                     raise RuntimeError(str(error)) from None
             with file.open("wb") as out:
                 async for chunk in response.aiter_bytes():
                     out.write(chunk)
 
-    async def delete(self, video_id: str) -> None:
-        """Aborts the video if the engine can, and deletes it."""
+    async def delete(self, job_id: str) -> None:
         for _ in range(_DELETE_TRIES):
-            with _translate_errors():
-                path = f"/v1/videos/{video_id}"
+            with translate_errors():
+                path = f"/v1/videos/{job_id}"
                 response = await self._http.delete(path, headers=self._headers(), timeout=_ANSWER_S)
             if response.status_code != 409:  # vLLM-Omni: the cancellation is in progress
                 return
@@ -233,12 +281,12 @@ class EngineClient:
         return headers
 
     async def _post(self, path: str, job: GenerationJob, **body: Any) -> dict[str, Any]:
-        with _translate_errors():
-            return _read(await self._http.post(path, headers=self._headers(job), **body))
+        with translate_errors():
+            return read_answer(await self._http.post(path, headers=self._headers(job), **body))
 
 
 @contextmanager
-def _translate_errors() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout):
@@ -247,7 +295,7 @@ def _translate_errors() -> Iterator[None]:
         raise EngineLost(f"{type(error).__name__}: {error}") from None
 
 
-def _parse(response: httpx2.Response) -> Any:
+def parse_answer(response: httpx2.Response) -> Any:
     """Returns the response's JSON; None for anything else."""
     try:
         return response.json()
@@ -255,9 +303,9 @@ def _parse(response: httpx2.Response) -> Any:
         return None
 
 
-def _read(response: httpx2.Response) -> dict[str, Any]:
+def read_answer(response: httpx2.Response) -> dict[str, Any]:
     """Returns the JSON object of a successful response."""
-    status, answer = response.status_code, _parse(response)
+    status, answer = response.status_code, parse_answer(response)
     if status == 404 and response.request.method != "POST":
         raise EngineLost("the engine does not know the job")
     is_busy = status in _BUSY

@@ -16,9 +16,10 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from PIL import Image
@@ -27,15 +28,26 @@ from deployments.backend import JobError, Unavailable
 from deployments.backends.inputs import InputFetcher
 from deployments.contract.events import Done, Event, Interrupted, Started
 from deployments.contract.job import GenerationJob, Output
-from deployments.contract.model import EngineConfig
+from deployments.contract.model import COMFYUI, EngineConfig
 from deployments.contract.objects import UNREACHABLE, ObjectStore
+from deployments.contract.workflow import Workflow
 from deployments.engine.cost_model import StepCost
 from deployments.engine.requests import DEADLINE_PASSED, Health, Milestone, RequestHandle, fail
 from deployments.engine.scheduler import NO_COSTS
-from deployments.images import Pixels, fit
+from deployments.images import Pixels, fit, open_image
 from deployments.outputs import Outputs
-from deployments.remote_engine.child import EngineProcess
-from deployments.remote_engine.client import EngineBusy, EngineClient, EngineLost, EngineRefused, Files, VideoStatus
+from deployments.remote_engine.client import (
+    EngineBusy,
+    EngineClient,
+    EngineLost,
+    EngineRefused,
+    Files,
+    JobClient,
+    JobStatus,
+    PreviewImage,
+)
+from deployments.remote_engine.servers import ServerPool
+from deployments.remote_engine.workflow_results import store_workflow_results
 from deployments.video import reader
 from deployments.video.writer import VideoFileError, command, fit_size, frame_indices
 
@@ -46,25 +58,15 @@ T = TypeVar("T")
 ENGINE_LOST: Final = Interrupted("the inference server lost this request", blame=False)
 ENGINE_DOWN: Final = Interrupted("the inference server is out of reach", blame=False, counts=False)
 ENGINE_REFUSED: Final = Interrupted("the inference server refuses the requests of this service", blame=False)
-_HEALTH_EVERY_S: Final = 1.0
 _POLL_S: Final = 0.5
 _RUNS_ON_S: Final = 600.0
 """Seconds after which a server no longer counts as working on a job that it could not abort."""
 _MAX_ESTIMATE: Final = 0.95
 """Upper bound of estimated progress, for servers that report none."""
+_PREVIEW_S: Final = 1.0
+"""Seconds between previews of a job."""
 _ABANDONED_S: Final = 15.0
-"""Seconds for which a video without a caller waits for another attempt, such as after a dispatcher died."""
-
-
-@dataclass(eq=False)
-class _Server:
-    client: EngineClient
-    process: EngineProcess | None = None
-    healthy: bool = True
-    healthy_at: float = field(default_factory=time.monotonic)
-    lost: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is given up, which interrupts its jobs."""
-    jobs: int = 0
+"""Seconds for which a video or workflow without a caller waits for another attempt, such as after a dispatcher died."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class ReportedProgress:
     share: float = 0.0
     """Progress that the server reports, 0 to 1; 0 if it reports none."""
 
-    def update(self, status: VideoStatus) -> None:
+    def update(self, status: JobStatus) -> None:
         if status.state != "waiting" and self.running_since is None:
             self.running_since = time.monotonic()
         self.share = max(self.share, status.progress)
@@ -123,7 +125,9 @@ class DeviceShare:
 class RemoteEngine:
     """Runs jobs in place of `Engine`. `start` and `submit` belong to the replica's event loop."""
 
-    def __init__(self, config: EngineConfig, store: ObjectStore, *, max_running: int) -> None:
+    def __init__(
+        self, config: EngineConfig, store: ObjectStore, *, max_running: int, workflow: Workflow | None = None
+    ) -> None:
         """Starts the command, if any, and waits until it is healthy. Raises RuntimeError."""
         self._config = config
         self._store, self._outputs, self._fetcher = store, Outputs(store), InputFetcher(store)
@@ -132,26 +136,16 @@ class RemoteEngine:
         self._share = DeviceShare()
         self._pace: dict[bool, float] = {}
         """Seconds per unit of work (pixels of all frames times steps); the key is True for videos."""
+        self._previewed_at: WeakKeyDictionary[RequestHandle, float] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[RequestHandle, asyncio.Task[None]] = {}
         self._running_on: dict[RequestHandle, asyncio.Task[Image.Image]] = {}
         """Requests of ended jobs that their server can't abort, which keep their slots."""
-        self._process: EngineProcess | None = None
-        if config.command is not None:
-            self._process = EngineProcess(config.command)
-            self._process.start()
-        urls = (self._process.url,) if self._process else config.urls
-        try:
-            asyncio.run(_wait_until_ready(config, urls, self._process))
-        except RuntimeError:
-            self.stop()
-            raise
-        self._servers = [_Server(_connect(config, url, self._process), self._process) for url in urls]
+        self._pool = ServerPool(config, workflow, self.health)
 
     @property
     def setup(self) -> Mapping[str, str]:
-        servers = "command" if self._process else f"{len(self._servers)} at fixed addresses"
-        return {"family": self._config.kind, "servers": servers}
+        return {"family": self._config.kind, "servers": self._pool.description}
 
     @property
     def counts(self) -> Mapping[str, float]:
@@ -162,14 +156,13 @@ class RemoteEngine:
         return NO_COSTS
 
     def start(self) -> None:
-        for server in self._servers:
-            self._spawn(self._watch(server))
+        for server in self._pool.servers:
+            self._spawn(self._pool.watch(server))
 
     def stop(self) -> None:
         for task in (*self._tasks, *self._running.values()):
             task.cancel()
-        if self._process is not None:
-            self._process.stop()
+        self._pool.stop()
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
         """Implements `Engine.submit`."""
@@ -193,8 +186,10 @@ class RemoteEngine:
             deadline, mark = asyncio.timeout(job.remaining_s), self._share.start()
             try:
                 async with deadline:
-                    _check(job, self._config.names)
-                    files = await asyncio.to_thread(self._fetcher.fetch_all, job.inputs.keys)
+                    if self._config.kind != COMFYUI:
+                        _check(job, self._config.names)
+                    keys = (*job.inputs.keys, *([job.adapter.key] if job.adapter else ()))
+                    files = await asyncio.to_thread(self._fetcher.fetch_all, keys)
                     output = await self._generate(handle, files)
             except TimeoutError as error:
                 if deadline.expired():
@@ -241,56 +236,27 @@ class RemoteEngine:
     async def _generate(self, handle: RequestHandle, files: Files) -> Output:
         """Runs the job on the first server that takes it, and waits while all are busy."""
         job = handle.job
-        url, video_id = await self._find_video(job.checkpoint) if job.request.video is not None else (None, None)
+        polls = job.request.video is not None or self._config.kind == COMFYUI
+        url, job_id = await self._find_job(job) if polls else (None, None)
         while True:
-            async with self._server(url) as server:
+            async with self._pool.server(url) as server:
                 try:
-                    if job.request.video is None:
-                        return await self._image(handle, server.client, files)
-                    return await self._video(handle, server.client, files, video_id)
+                    if polls:
+                        return await self._poll(handle, server.client, files, job_id)
+                    assert isinstance(server.client, EngineClient)
+                    return await self._image(handle, server.client, files)
                 except EngineBusy as busy:
                     pause_s = busy.retry_after_s
                 except EngineLost:
-                    if video_id is None:
+                    if job_id is None:
                         raise
-                    url, video_id, pause_s = None, None, 0.0  # the server has forgotten the video of an earlier attempt
+                    url, job_id, pause_s = None, None, 0.0  # the server has forgotten the job of an earlier attempt
                 except RuntimeError as error:
                     # A server whose worker died answers with an error of its own before it ends or is restarted.
                     if await server.client.is_healthy():
                         raise
                     raise EngineLost(str(error)) from None
             await asyncio.sleep(pause_s * random.uniform(1, 1.5))
-
-    @asynccontextmanager
-    async def _server(self, url: str | None) -> AsyncIterator[_Server]:
-        """Yields the server at `url`, or the healthy one with the fewest jobs. Raises EngineBusy if none becomes
-        healthy in time, EngineLost if the server is given up meanwhile."""
-        give_up_at = time.monotonic() + self._config.health_timeout_s
-        while not (healthy := [each for each in self._servers if each.healthy]):
-            if time.monotonic() > give_up_at:
-                raise EngineBusy(0)
-            await asyncio.sleep(_POLL_S)
-        server = next((each for each in healthy if each.client.url == url), None)
-        server = server or min(healthy, key=lambda each: each.jobs)
-        server.jobs += 1
-        body = asyncio.current_task()
-        assert body is not None
-
-        async def interrupt() -> None:
-            await server.lost.wait()
-            body.cancel()
-
-        watch = asyncio.create_task(interrupt())
-        try:
-            yield server
-        except asyncio.CancelledError:
-            # A cancellation by the caller or a deadline takes precedence over a lost server.
-            if watch.done() and body.uncancel() == 0:
-                raise EngineLost("the server does not answer its health check") from None
-            raise
-        finally:
-            watch.cancel()
-            server.jobs -= 1
 
     async def _image(self, handle: RequestHandle, client: EngineClient, files: Files) -> Output:
         job = handle.job
@@ -308,37 +274,53 @@ class RemoteEngine:
         pixels = fit(np.asarray(image, np.uint8), job.request.width, job.request.height, "smooth")
         return await asyncio.to_thread(self._outputs.store_image, job, pixels)
 
-    async def _video(self, handle: RequestHandle, client: EngineClient, files: Files, video_id: str | None) -> Output:
+    async def _poll(self, handle: RequestHandle, client: JobClient, files: Files, job_id: str | None) -> Output:
+        """Runs a video or workflow. `job_id`: the server's id of the job that an earlier attempt started."""
         job = handle.job
-        if video_id is None:
-            video_id = await client.create_video(job, files)
-        # Recorded also for a video of another attempt, as this one has to abort it now.
-        record = json.dumps({"url": client.url, "id": video_id, "attempt": job.attempt})
+        job_id = await client.create(job, files, job_id)
+        # Recorded also for the job of another attempt, as this one has to abort it now.
+        record = json.dumps({"url": client.url, "id": job_id, "attempt": job.attempt})
         try:
             try:
                 await self._store.put(job.checkpoint, record.encode(), "application/json")
             except UNREACHABLE as error:
                 raise Unavailable(str(error)) from None
             async with self._progress(handle, is_queued=True) as progress:
-                while (status := await _when_free(lambda: client.video(video_id))).state != "completed":
+                while (status := await _when_free(lambda: client.status(job_id))).state != "completed":
                     progress.update(status)
-                    await asyncio.sleep(_POLL_S)
+                    if status.preview is not None:
+                        await self._send_preview(handle, status.preview)
+                    await client.changed(job_id, _POLL_S)
             handle.reached[Milestone.FINISHING] = time.monotonic()
-            with tempfile.TemporaryDirectory(prefix="video-") as folder:
-                file = Path(folder) / "video.mp4"
-                await _when_free(lambda: client.download(video_id, status.url, file))
+            with tempfile.TemporaryDirectory(prefix="results-") as folder:
+                results = await _when_free(lambda: client.download(job_id, status, Path(folder)))
                 handle.reached[Milestone.FINISHED] = time.monotonic()
-                output = await asyncio.to_thread(self._store_video, job, file)
+                output = await asyncio.to_thread(self._store_results, job, results)
         except asyncio.CancelledError:
-            self._spawn(self._abort(job, client, video_id))
+            self._spawn(self._abort(job, client, job_id))
             raise
         except (EngineLost, EngineRefused):
             raise
         except Exception:
-            await _forget(client, video_id)
+            await _forget(client, job_id)
             raise
-        await _forget(client, video_id)
+        await _forget(client, job_id)
         return output
+
+    async def _send_preview(self, handle: RequestHandle, preview: PreviewImage) -> None:
+        """Stores and sends a preview, at most one every `preview_interval_s`."""
+        now = time.monotonic()
+        if now - self._previewed_at.get(handle, 0.0) < _PREVIEW_S:
+            return
+        self._previewed_at[handle] = now
+        pixels = np.asarray(open_image(preview.data), np.uint8)
+        event = await asyncio.to_thread(self._outputs.store_preview, handle.job, pixels, preview.step, preview.steps)
+        handle.send(event)
+
+    def _store_results(self, job: GenerationJob, results: Sequence[Path]) -> Output:
+        if self._config.kind != COMFYUI:
+            return self._store_video(job, results[0])
+        return store_workflow_results(self._outputs, job, results)
 
     def _store_video(self, job: GenerationJob, file: Path) -> Output:
         """Stores the video. Raises RuntimeError if it is incomplete."""
@@ -355,17 +337,17 @@ class RemoteEngine:
         output = self._outputs.store_video(job, file, None, samples)
         return replace(output, width=info.width, height=info.height)
 
-    async def _find_video(self, checkpoint: str) -> tuple[str, str] | tuple[None, None]:
-        """Returns the address of the server and the id of a video that an earlier attempt started."""
+    async def _find_job(self, job: GenerationJob) -> tuple[str, str] | tuple[None, None]:
+        """Returns the address of the server and its id of a job that an earlier attempt started."""
         try:
-            record = json.loads(await self._store.get(checkpoint))
-            url, video_id = record["url"], record["id"]
+            record = json.loads(await self._store.get(job.checkpoint))
+            url, job_id = record["url"], record["id"]
         except (ValueError, KeyError, TypeError, *UNREACHABLE):
             return None, None
-        return (url, video_id) if any(each.client.url == url for each in self._servers) else (None, None)
+        return (url, job_id) if any(each.client.url == url for each in self._pool.servers) else (None, None)
 
-    async def _abort(self, job: GenerationJob, client: EngineClient, video_id: str) -> None:
-        """Aborts a video without a caller, unless another attempt takes it over or the task ends, which deletes the
+    async def _abort(self, job: GenerationJob, client: JobClient, job_id: str) -> None:
+        """Aborts a job without a caller, unless another attempt takes it over or the task ends, which deletes the
         checkpoint object."""
         give_up_at = time.monotonic() + _ABANDONED_S
         while time.monotonic() < give_up_at:
@@ -377,7 +359,7 @@ class RemoteEngine:
             except (ValueError, KeyError, *UNREACHABLE):
                 pass
             await asyncio.sleep(_POLL_S)
-        await _forget(client, video_id)
+        await _forget(client, job_id)
 
     @asynccontextmanager
     async def _progress(self, handle: RequestHandle, *, is_queued: bool) -> AsyncIterator[ReportedProgress]:
@@ -397,52 +379,10 @@ class RemoteEngine:
         finally:
             task.cancel()
 
-    async def _watch(self, server: _Server) -> None:
-        """Checks the server's health. When it is gone, interrupts its jobs and restarts its command."""
-        while True:
-            await asyncio.sleep(_HEALTH_EVERY_S)
-            is_dead = server.process is not None and not server.process.runs
-            now = time.monotonic()
-            if not is_dead and await server.client.is_healthy():
-                server.healthy, server.healthy_at = True, now
-                continue
-            server.healthy = False
-            if not is_dead and now - server.healthy_at < self._config.health_timeout_s:
-                continue
-            server.lost.set()
-            server.lost = asyncio.Event()
-            if server.process is not None:
-                logger.warning("the inference server %s: it is started again", "ended" if is_dead else "hangs")
-                try:
-                    await asyncio.to_thread(server.process.start)
-                    await server.client.close()
-                    server.client = _connect(self._config, server.process.url, server.process)
-                    await _wait_until_healthy(self._config, server.process)
-                except (OSError, RuntimeError) as error:
-                    logger.critical("the inference server can't be started again: %s", error)
-                    self.health.broken = True
-                    return
-            server.healthy_at = time.monotonic()
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _wait_until_healthy(config: EngineConfig, process: EngineProcess) -> None:
-    """Raises RuntimeError if the process takes too long or ends."""
-    client = _connect(config, process.url, process)
-    give_up_at = time.monotonic() + config.start_timeout_s
-    try:
-        while not await client.is_healthy():
-            if not process.runs:
-                raise RuntimeError("the engine's command ended before it was healthy: its log says why")
-            if time.monotonic() > give_up_at:
-                raise RuntimeError(f"the engine is not healthy {config.start_timeout_s:.0f} s after its start")
-            await asyncio.sleep(_POLL_S)
-    finally:
-        await client.close()
 
 
 async def _when_free(call: Callable[[], Awaitable[T]]) -> T:
@@ -454,34 +394,10 @@ async def _when_free(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(busy.retry_after_s)
 
 
-def _connect(config: EngineConfig, url: str, process: EngineProcess | None) -> EngineClient:
-    return EngineClient(config, url, process.folder if process else None)
-
-
-async def _wait_until_ready(config: EngineConfig, urls: Sequence[str], process: EngineProcess | None) -> None:
-    """Raises RuntimeError if the command does not become healthy, or if every server refuses this service."""
-    refusals = list[str]()
-    for url in urls:
-        client = _connect(config, url, process)
-        try:
-            if process is not None:
-                await _wait_until_healthy(config, process)
-            await client.check_access()
-        except EngineRefused as error:
-            logger.critical("%s refuses the requests of this service: %s", url, error)
-            refusals.append(str(error))
-        except (EngineLost, EngineBusy):
-            pass  # it may come later
-        finally:
-            await client.close()
-    if len(refusals) == len(urls):
-        raise RuntimeError(f"the inference server refuses the requests of this service: {refusals[0]}")
-
-
-async def _forget(client: EngineClient, video_id: str) -> None:
-    """Deletes or aborts a video, which takes memory of the server."""
+async def _forget(client: JobClient, job_id: str) -> None:
+    """Deletes or aborts a job, which takes memory of the server."""
     with suppress(EngineLost, EngineBusy, EngineRefused, RuntimeError):
-        await client.delete(video_id)
+        await client.delete(job_id)
 
 
 def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
@@ -507,7 +423,7 @@ def _check(job: GenerationJob, parameters: Mapping[str, str]) -> None:
 
 def _work(job: GenerationJob) -> float:
     request = job.request
-    return request.width * request.height * request.steps * (request.video.frames if request.video else 1)
+    return max(1, request.width * request.height) * request.steps * (request.video.frames if request.video else 1)
 
 
 def _without_audio(file: Path) -> Path:

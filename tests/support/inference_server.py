@@ -1,4 +1,4 @@
-"""A fake inference server with the APIs of vLLM-Omni and SGLang-Diffusion, without a model.
+"""A fake inference server with the APIs of vLLM-Omni 0.30 and SGLang-Diffusion 0.5, without a model.
 
 `python -m support.inference_server PORT KIND SECONDS` runs it with jobs of that many seconds. `serving` runs it in a
 test's process, which can set its `faults`. It keeps jobs in memory, as the real ones do.
@@ -36,6 +36,8 @@ class Video:
     task: asyncio.Task[None]
     status: str = "queued"
     progress: int = 0
+    url: str | None = None
+    deletions: int = 0
 
 
 @dataclass
@@ -50,6 +52,14 @@ class InferenceServer:
     videos: dict[str, Video] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     audio: bool = True
+    access: Response | None = None
+    """Response to requests for models and credits, in place of a success."""
+    failure: Response | None = None
+    """Response to polls of a failed video: vLLM-Omni answers with the status of the failure. Makes videos fail."""
+    moves_videos: bool = False
+    """Videos are moved to a storage of the server's, as SGLang does."""
+    progress_steps: bool = False
+    """The server reports progress of videos, as SGLang does since 0.5.23."""
     url: str = ""
 
     @property
@@ -58,6 +68,9 @@ class InferenceServer:
             routes=[
                 Route("/healthz" if self.kind == "gen-serve" else "/health", self.health),
                 Route("/requests", self.list_requests),
+                Route("/v1/models", self.list_models),
+                Route("/v1/credits", self.list_models),
+                Route("/storage/{id}", self.get_content),
                 Route("/v1/images/generations", self.generate, methods=["POST"]),
                 Route("/v1/images/edits", self.generate, methods=["POST"]),
                 Route("/v1/videos", self.create_video, methods=["POST"]),
@@ -70,6 +83,9 @@ class InferenceServer:
     async def health(self, request: Request) -> Response:
         return Response(status_code=200 if self.healthy else 503)
 
+    async def list_models(self, request: Request) -> Response:
+        return self.access or JSONResponse({"data": [], "credits": 1.0})
+
     async def list_requests(self, request: Request) -> Response:
         return JSONResponse([path for path, _ in self.requests])
 
@@ -77,6 +93,8 @@ class InferenceServer:
         fields = await self._fields(request)
         if self.faults:
             return self.faults.popleft()
+        if too_long := [name for name, value in fields.items() if isinstance(value, str) and len(value) > 2**20]:
+            return JSONResponse({"detail": f"Part exceeded maximum size of 1024KB: {too_long[0]}"}, 400)
         if request.url.path.endswith("/edits") and not fields.get("image"):
             return JSONResponse({"detail": "Field 'image' or 'url' is required"}, 422)
         try:
@@ -87,7 +105,8 @@ class InferenceServer:
         width, height = map(int, fields["size"].split("x"))
         shade = np.random.default_rng(int(fields.get("seed", 0))).integers(0, 256, 3, dtype=np.uint8)
         file = io.BytesIO()
-        Image.fromarray(np.tile(shade, (height, width, 1))).save(file, "PNG")
+        is_png = self.kind != "sglang" or fields.get("output_format") == "png"
+        Image.fromarray(np.tile(shade, (height, width, 1))).save(file, "PNG" if is_png else "JPEG")
         image = {"b64_json": base64.b64encode(file.getvalue()).decode(), "url": None, "revised_prompt": None}
         return JSONResponse({"created": 1701234567, "data": [image]})
 
@@ -108,12 +127,20 @@ class InferenceServer:
         video = self.videos.get(video_id := request.path_params["id"])
         if video is None:
             return JSONResponse({"detail": "Video not found"}, 404)
-        return JSONResponse({"id": video_id, "status": video.status, "progress": video.progress})
+        if self.failure is not None:
+            return self.failure
+        status = {"id": video_id, "status": video.status, "progress": video.progress}
+        return JSONResponse(status | ({"url": video.url} if video.url else {}))
 
     async def delete_video(self, request: Request) -> Response:
-        video = self.videos.pop(video_id := request.path_params["id"], None)
+        video = self.videos.get(video_id := request.path_params["id"])
         if video is None:
             return JSONResponse({"detail": "Video not found"}, 404)
+        video.deletions += 1
+        if self.kind == "vllm-omni" and video.status == "in_progress" and video.deletions == 1:
+            video.task.cancel()
+            return JSONResponse({"detail": "Cancellation in progress"}, 409)
+        del self.videos[video_id]
         if video.status != "completed":
             video.task.cancel()
             self.aborted.append(video_id)
@@ -125,6 +152,8 @@ class InferenceServer:
             return JSONResponse({"detail": "Generation is still in-progress"}, 404)
         if self.faults:
             return self.faults.popleft()
+        if video.url is not None and request.url.path.endswith("/content"):
+            return JSONResponse({"detail": f"Video has been uploaded to cloud storage: {video.url}"}, 400)
         data = await asyncio.to_thread(video_file, int(video.fields.get("num_frames", 8)), audio=self.audio)
         return Response(data, media_type="video/mp4")
 
@@ -133,7 +162,9 @@ class InferenceServer:
             await asyncio.sleep(self.seconds / 10)
             video = self.videos[video_id]
             video.status = "in_progress"
-            video.progress = 10 * tenth if self.kind == "gen-serve" else 0  # the others report none
+            video.progress = 10 * tenth if self.kind == "gen-serve" or self.progress_steps else 0
+        if self.moves_videos:
+            self.videos[video_id].url = f"{self.url}/storage/{video_id}"
         self.videos[video_id].status = "completed"
 
     async def _fields(self, request: Request) -> dict[str, Any]:

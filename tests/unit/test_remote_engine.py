@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from PIL import Image
@@ -27,6 +28,7 @@ from deployments.contract.model import EngineConfig
 from deployments.contract.objects import ObjectStore
 from deployments.contract.request import VideoParams
 from deployments.remote_engine import engine as remote_engine
+from deployments.remote_engine import servers
 from deployments.remote_engine.engine import DeviceShare, RemoteEngine
 from deployments.video import reader
 
@@ -59,18 +61,20 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 @pytest.fixture
 async def build(stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
+    monkeypatch.setattr(servers, "_HEALTH_EVERY_S", 0.05)
     monkeypatch.setattr(remote_engine, "_POLL_S", 0.05)
     monkeypatch.setattr(inference_server, "video_file", encode_video_once)
 
-    async def build(*servers: InferenceServer, store: ObjectStore | None = None, **options: Any) -> Runner:
-        for server in servers:
+    async def build(
+        *inference_servers: InferenceServer, store: ObjectStore | None = None, max_running: int = 4, **options: Any
+    ) -> Runner:
+        for server in inference_servers:
             if not server.url:
                 await stack.enter_async_context(serving(server))
-        urls = tuple(server.url for server in servers)
-        config = EngineConfig(kind=servers[0].kind, url=urls, health_timeout_s=0.4, **options)  # type: ignore[arg-type]
+        urls = tuple(server.url for server in inference_servers)
+        config = EngineConfig(kind=inference_servers[0].kind, url=urls, health_timeout_s=0.4, **options)  # type: ignore[arg-type]
         store = store or ObjectStore("memory:///")
-        engine = RemoteEngine(config, store, max_running=4)
+        engine = await asyncio.to_thread(RemoteEngine, config, store, max_running=max_running)
         engine.start()
         stack.push_async_callback(close, engine)
         return Runner(engine, store)
@@ -105,13 +109,14 @@ async def test_image_request_has_the_engines_fields(build: Callable[..., Any]) -
         "n": 1,
         "size": "64x48",
         "response_format": "b64_json",
+        "output_format": "png",
     }
     data = await runner.store.get(done.output.key)
     with Image.open(io.BytesIO(data)) as image:
         assert (image.format, image.size) == ("PNG", (64, 48))
 
 
-@pytest.mark.parametrize(("kind", "mask"), [("vllm-omni", {"mask_image": str}), ("gen-serve", {"mask": list})])
+@pytest.mark.parametrize(("kind", "mask"), [("vllm-omni", {"mask_image": list}), ("gen-serve", {"mask": list})])
 async def test_references_and_masks_are_uploaded(kind: str, mask: dict[str, type], build: Callable[..., Any]) -> None:
     server = InferenceServer(kind)
     runner = await build(server)
@@ -176,7 +181,31 @@ async def test_unreported_progress_is_estimated_from_earlier_jobs(build: Callabl
         ),
         (JSONResponse({"data": [{"b64_json": base64.b64encode(b"half").decode()}]}), UNPROCESSABLE),
         (Response('{"data": [{"b64', media_type="application/json"), UNPROCESSABLE),
-        (JSONResponse({"detail": "not here"}, 404), remote_engine.ENGINE_LOST),
+        (
+            JSONResponse(
+                {
+                    "error": {
+                        "message": "1 validation error:\n  {'type': 'x', 'msg': 'Input should be less than "
+                        "or equal to 200', 'input': 201}",
+                        "param": "body.num_inference_steps",
+                    }
+                },
+                400,
+            ),
+            Failed("the model refuses this request: num_inference_steps: Input should be less than or equal to 200"),
+        ),
+        (
+            JSONResponse(
+                {"detail": "1 validation error for VideoGenerationRequest\nfps\n  Input should be > 0 [type=x]"},
+                422,
+            ),
+            Failed("the model refuses this request: fps: Input should be > 0"),
+        ),
+        (Response("Internal Server Error", 500), UNPROCESSABLE),
+        (JSONResponse({"detail": "no such model"}, 404), remote_engine.ENGINE_REFUSED),
+        (JSONResponse({"detail": "wrong key"}, 401), remote_engine.ENGINE_REFUSED),
+        (JSONResponse({"error": {"code": "insufficient_quota"}}, 429), remote_engine.ENGINE_REFUSED),
+        (Response(status_code=503, headers={"x-should-retry": "false"}), remote_engine.ENGINE_REFUSED),
     ],
 )
 async def test_response_decides_how_the_attempt_ends(
@@ -196,6 +225,99 @@ async def test_busy_engine_is_retried(build: Callable[..., Any]) -> None:
     assert len(server.requests) == 3
 
 
+async def test_refusing_engine_marks_the_replica_broken(build: Callable[..., Any]) -> None:
+    server = InferenceServer("vllm-omni")
+    runner = await build(server)
+    server.faults.append(JSONResponse({"detail": "wrong key"}, 401))
+    await runner.last(job())
+    assert runner.engine.health.broken
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [("vllm-omni", JSONResponse({"detail": "wrong key"}, 401)), ("gen-serve", JSONResponse({"credits": 0}))],
+)
+async def test_refusing_engine_fails_the_load(kind: str, answer: Response, build: Callable[..., Any]) -> None:
+    with pytest.raises(RuntimeError, match="refuses the requests of this service"):
+        await build(InferenceServer(kind, access=answer))
+
+
+async def test_worker_that_died_costs_no_blame(build: Callable[..., Any]) -> None:
+    server = InferenceServer("sglang")
+    runner = await build(server)
+    server.faults.append(Response("Internal Server Error", 500))
+    server.healthy = False
+    assert await runner.last(job()) == remote_engine.ENGINE_LOST
+
+
+async def test_image_is_asked_for_without_loss(build: Callable[..., Any]) -> None:
+    runner = await build(InferenceServer("sglang"))
+    done = await runner.last(job(output_format="png"))
+    assert isinstance(done, Done)
+    with Image.open(io.BytesIO(await runner.store.get(done.output.key))) as image:
+        shade = np.random.default_rng(5).integers(0, 256, 3, dtype=np.uint8)
+        assert np.array_equal(np.asarray(image), np.tile(shade, (48, 64, 1)))
+
+
+async def test_large_mask_is_sent_as_a_file(build: Callable[..., Any]) -> None:
+    runner = await build(InferenceServer("vllm-omni"))
+    noise = np.random.default_rng(0).integers(0, 256, (1100, 1100), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "PNG")
+    await runner.store.put("mask", file.getvalue(), "image/png")
+    await runner.store.put("a", image_file(64, 48), "image/png")
+    assert isinstance(await runner.last(job(references=("a",), mask="mask")), Done)
+
+
+@pytest.mark.parametrize("status", [503, 429, 500])
+async def test_failed_video_is_not_made_again(status: int, build: Callable[..., Any]) -> None:
+    failed = {"id": "video-0", "status": "failed", "error": {"message": "no video stage"}}
+    server = InferenceServer("vllm-omni", failure=JSONResponse(failed, status))
+    runner = await build(server)
+    assert await runner.last(job(video=video(), output_format="mp4")) == UNPROCESSABLE
+    assert len(server.requests) == 1
+    assert server.videos == {}
+
+
+async def test_busy_server_keeps_its_video(build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    server = InferenceServer("vllm-omni", seconds=0.5, failure=Response(status_code=503, headers={"Retry-After": "0"}))
+    runner = await build(server)
+    work = asyncio.create_task(runner.last(job(video=video(), output_format="mp4")))
+    await until(lambda: bool(server.videos))
+    await asyncio.sleep(0.2)
+    server.failure = None
+    assert isinstance(await work, Done)
+    assert len(server.requests) == 1
+
+
+async def test_moved_video_is_fetched_from_its_storage(build: Callable[..., Any]) -> None:
+    runner = await build(InferenceServer("sglang", moves_videos=True))
+    assert isinstance(await runner.last(job(video=video(), output_format="mp4")), Done)
+
+
+async def test_reported_progress_replaces_the_estimate(build: Callable[..., Any]) -> None:
+    server = InferenceServer("sglang", seconds=0.2)
+    runner = await build(server)
+    assert isinstance(await runner.last(job(video=video(), output_format="mp4")), Done)
+    server.seconds, server.progress_steps = 2.0, True
+    events = await runner.run(job(video=video(), output_format="mp4"))
+    shares = [event.fraction for event in events if isinstance(event, Progress)]
+    assert len(shares) >= 4, "an estimate of a short job would have reached its limit at once"
+
+
+async def test_image_that_runs_on_keeps_its_slot(build: Callable[..., Any]) -> None:
+    server = InferenceServer("sglang", seconds=0.5)
+    runner = await build(server, max_running=1)
+    events: list[Event] = []
+    cancelled = runner.engine.submit(job(), events.append)
+    await until(lambda: bool(server.requests))
+    runner.engine.cancel(cancelled)
+    following = asyncio.create_task(runner.last(change_job(job(), id="next")))
+    await asyncio.sleep(0.2)
+    assert len(server.requests) == 1
+    assert isinstance(await following, Done)
+
+
 async def test_truncated_video_fails_the_attempt(build: Callable[..., Any]) -> None:
     server = InferenceServer("vllm-omni", seconds=0.5)
     runner = await build(server)
@@ -207,10 +329,10 @@ async def test_truncated_video_fails_the_attempt(build: Callable[..., Any]) -> N
 
 
 async def test_job_goes_to_the_least_loaded_server(build: Callable[..., Any]) -> None:
-    servers = [InferenceServer("sglang", seconds=0.2), InferenceServer("sglang", seconds=0.2)]
-    runner = await build(*servers)
+    pair = [InferenceServer("sglang", seconds=0.2), InferenceServer("sglang", seconds=0.2)]
+    runner = await build(*pair)
     assert all(isinstance(last, Done) for last in await asyncio.gather(*(runner.last(job()) for _ in range(4))))
-    assert [len(server.requests) for server in servers] == [2, 2]
+    assert [len(server.requests) for server in pair] == [2, 2]
 
 
 async def test_jobs_of_a_hung_engine_are_interrupted_without_blame(build: Callable[..., Any]) -> None:
@@ -236,7 +358,7 @@ async def test_cancelled_job_is_aborted_at_the_engine(build: Callable[..., Any])
     runner.engine.cancel(image)
     runner.engine.cancel(clip)
     await runner.store.delete(["checkpoints/job.safetensors"])  # as the dispatcher does when a task ends
-    await until(lambda: "video-0" in server.aborted)
+    await until(lambda: server.videos == {})
     assert [type(event) for event in events] == [Started, Started]
 
 
@@ -281,8 +403,7 @@ async def test_cancellation_wins_over_a_lost_server(build: Callable[..., Any]) -
     handle = runner.engine.submit(job(), events.append)
     await until(lambda: bool(server.requests))
     running = runner.engine._running[handle]
-    runner.engine._servers[0].lost.set()
-    await asyncio.sleep(0)
+    runner.engine._pool.servers[0].lost.set()
     await asyncio.sleep(0)
     running.cancel()  # in the same pass in which the job is interrupted
     await asyncio.wait([running])
@@ -309,7 +430,7 @@ def test_concurrent_jobs_share_device_time() -> None:
 async def test_dead_command_is_restarted_and_ends_with_its_engine(
     stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_engine, "_HEALTH_EVERY_S", 0.05)
+    monkeypatch.setattr(servers, "_HEALTH_EVERY_S", 0.05)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     command = f"{sys.executable} -m support.inference_server {{port}} vllm-omni 0.5"
     config = EngineConfig(kind="vllm-omni", command=command)
@@ -321,7 +442,7 @@ async def test_dead_command_is_restarted_and_ends_with_its_engine(
     work = asyncio.create_task(runner.last(job()))
     await asyncio.sleep(0.2)
     (server,) = children("support.inference_server")
-    lost = engine._servers[0].lost
+    lost = engine._pool.servers[0].lost
     server.kill()
     assert await work == remote_engine.ENGINE_LOST
     # A job that comes before the engine notices the end is lost as well, and queued again.
@@ -334,7 +455,7 @@ async def test_dead_command_is_restarted_and_ends_with_its_engine(
 async def close(engine: RemoteEngine) -> None:
     engine.stop()
     await asyncio.gather(*engine._tasks, *engine._running.values(), return_exceptions=True)
-    for server in engine._servers:
+    for server in engine._pool.servers:
         await server.client.close()
 
 
