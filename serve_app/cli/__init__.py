@@ -52,6 +52,7 @@ _MODULES: Final = {
     "tasks": "tasks",
     "webhooks": "webhooks",
     "weights": "cluster",
+    "workflow": "workflow",
 }
 """Module of each command. It has a function or a group of the command's name."""
 

@@ -15,10 +15,10 @@ import typer
 from serve_app.cli.output import INTERRUPTED, Bytes, say, show, show_json
 from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import load_settings, settings_file
-from serve_app.cluster.checks.result import CheckResult
+from serve_app.cluster.checks.result import CheckResult, Verdict
 from serve_app.config import catalog
 from serve_app.config import settings as all_settings
-from serve_app.config.replicas import complete
+from serve_app.config.replicas import REDIS_URL, complete, generated_secrets
 from serve_app.config.settings import Settings
 from serve_app.launcher import ray_flags
 
@@ -95,7 +95,7 @@ def check(as_json: Json = False, config: Config = None) -> None:
     """
     from serve_app.cluster.preflight import may_serve, print_results
 
-    results = _check(complete(load_settings(config)))
+    results = _check(load_settings(config))
     if as_json:
         show_json([asdict(each) for each in results])
     else:
@@ -105,8 +105,15 @@ def check(as_json: Json = False, config: Config = None) -> None:
 
 
 def _check(settings: Settings) -> list[CheckResult]:
-    from serve_app.cluster.preflight import check_everything
+    from serve_app.cluster.preflight import check_everything, check_settings
 
+    starts_redis = settings.redis.url is None and settings.ray.address is None
+    if starts_redis and REDIS_URL not in generated_secrets(settings.data_dir):
+        missing = CheckResult(
+            "redis", "here", Verdict.WARNING, "none runs yet, so nothing else was checked", "gen-serve up"
+        )
+        return [*check_settings(settings), missing]
+    settings = complete(settings)
     if settings.ray.address is None:
         return check_everything(settings, None)
     with on_cluster(settings):

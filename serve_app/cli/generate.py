@@ -76,7 +76,7 @@ def make(
 ) -> tuple[Result, Path]:
     """Submits, waits and saves. Returns the result and the path of its file. Raises GenServeError."""
     result = wait(client, _submit(client, endpoint, body)["id"])
-    return result, save(result, output)
+    return result, save(client, result, output)
 
 
 def _submit(client: Client, endpoint: str, body: Mapping[str, Any]) -> Submission:

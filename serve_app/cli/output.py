@@ -214,6 +214,8 @@ Output = Annotated[
 
 _FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".mp4": "mp4"}
 _VIDEO = "mp4"
+_AS_IT_IS = "original"
+"""Format of endpoints whose results may be of any type."""
 
 
 def check_writable(output: Path | None) -> None:
@@ -231,6 +233,8 @@ def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path
     file_format, formats = _FORMATS.get(suffix), form.formats
     if not suffix or (file_format is None and formats is None):
         return dict(body)
+    if _AS_IT_IS in (formats or ()) and file_format not in (formats or ()):
+        return dict(body)  # the workflow decides, and `save` corrects the suffix
     if file_format is None or (formats is not None and file_format not in formats):
         raise ValueError(f"{endpoint} makes {', '.join(formats or ())}: {output} needs another suffix")
     if file_format == _VIDEO:
@@ -241,11 +245,20 @@ def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path
     return {**body, "output_format": body_format or file_format}
 
 
-def save(result: Result, output: Path | None) -> Path:
-    """Fetches the file and returns its path, with the suffix of the actual format."""
+def _format_of(suffix: str) -> str:
+    return _FORMATS.get(suffix.lower(), suffix.lower())
+
+
+def save(client: Client, result: Result, output: Path | None) -> Path:
+    """Fetches the file and returns its path, with the suffix of the actual format. Saves further results beside it."""
     suffix = Path(httpx2.URL(result.url).path).suffix or ".jpeg"
     name = result.id + suffix
     target = Path(name) if output is None else output / name if output.is_dir() else output
-    if target.suffix and _FORMATS.get(target.suffix.lower()) != _FORMATS.get(suffix.lower()):
+    if target.suffix and _format_of(target.suffix) != _format_of(suffix):
         target = target.with_suffix(suffix)
-    return result.save(target)
+    path = result.save(target)
+    for number, url in enumerate(result.urls[1:], 2):
+        further = path.with_name(f"{path.stem}-{number}{Path(httpx2.URL(url).path).suffix}")
+        further.write_bytes(client.fetch(url))
+        say(f"also {further}")
+    return path

@@ -85,7 +85,7 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
         except KeyboardInterrupt:
             say_how_to_resume(task_id)
             raise typer.Exit(INTERRUPTED) from None
-        path = save(result, output)
+        path = save(client, result, output)
     show_result(result, path, as_json=as_json)
 
 

@@ -24,6 +24,7 @@ from serve_app.cluster.checks.proxy import check_flags, check_token, read_flags
 from serve_app.cluster.checks.redis import check_redis
 from serve_app.cluster.checks.result import CheckResult, Verdict, add_place, merge_places
 from serve_app.cluster.checks.weights import check_weights
+from serve_app.cluster.checks.workflows import check_workflows
 from serve_app.config import catalog as catalogs
 from serve_app.config.replicas import BoundSettings, MissingSecret, installed_release
 from serve_app.config.settings import Settings
@@ -42,10 +43,16 @@ def run_preflight(settings: Settings, flags: Mapping[str, str]) -> bool:
     return may_serve(results)
 
 
+def check_settings(settings: Settings) -> list[CheckResult]:
+    """Checks what needs neither Redis nor nodes."""
+    catalog, checks = catalogs.load(settings), (check_gpu_memory, check_pipelines, check_workflows)
+    return add_place("settings", [result for check in checks for result in check(settings, catalog)])
+
+
 def check_everything(settings: Settings, flags: Mapping[str, str] | None) -> list[CheckResult]:
     """Checks this machine; with Ray's `flags` every node of the joined cluster."""
     catalog = catalogs.load(settings)
-    results = add_place("settings", [*check_gpu_memory(settings, catalog), *check_pipelines(settings, catalog)])
+    results = check_settings(settings)
     request = NodeRequest(
         BoundSettings.from_settings(settings),
         flags,

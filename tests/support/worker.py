@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from deployments.contract.events import Preview
-from deployments.contract.job import RESULTS, GenerationJob, Output
+from deployments.contract.job import RESULTS, GenerationJob, Output, media_type
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.api_key_auth import Caller, Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, CreditStore
@@ -158,6 +159,17 @@ class Worker:
         details = {"warnings": warnings} if warnings else None
         self.end(task_id, Status.READY, result=result, details=details)
         return key
+
+    def deliver_files(self, task_id: str, files: dict[str, bytes]) -> None:
+        """Ends a task with several results, by their names, as a workflow does."""
+        generation = self.generation(task_id)
+        outputs = list[Output]()
+        for name, data in files.items():
+            key = f"{generation.output_prefix}/{name}"
+            self.run(self.objects.put(key, data, media_type(name)))
+            outputs.append(Output(key, media_type(name), 0, 0, len(data)))
+        output = replace(outputs[0], more=tuple(outputs[1:]))
+        self.end(task_id, Status.READY, result=build_result(generation.request, output, took_s=1.5))
 
     def deliver_video(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
         """Ends a task with this video and, for a draft, its latents."""

@@ -29,8 +29,13 @@ class BaseResult:
         return link(self.task)
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """Links to all files: those of workflows may have several."""
+        return tuple(self.facts.get("samples") or (self.url,))
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """`sample`, and if known `prompt`, `seed`, `start_time`, `end_time`, `duration` and `draft_cache`."""
+        """`sample`; if known `prompt`, `seed`, `start_time`, `end_time`, `duration`, `draft_cache` and `samples`."""
         return self.task.get("result") or {}
 
     @property

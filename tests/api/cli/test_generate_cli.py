@@ -146,6 +146,14 @@ def test_detached_task_is_saved_later(client_cli: GenServe, service: Service, he
     assert client_cli(*STAR, "--detach", "--json").json["polling_url"]
 
 
+def test_every_result_of_a_task_is_saved(client_cli: GenServe, service: Service, here: Path) -> None:
+    task_id = client_cli(*STAR, "--detach").out.strip()
+    service.worker.deliver_files(task_id, {name: image_file(form="PNG") for name in ("image.png", "image-2.png")})
+    result = client_cli("tasks", "wait", task_id, "-o", "star.png", notes=True)
+    assert (result.out, "also star-2.png" in result.err) == ("star.png\n", True)
+    assert {file.name for file in here.iterdir()} == {"star.png", "star-2.png"}
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "expected"),
     [
