@@ -67,14 +67,15 @@ def text_content(value: object) -> TextContent:
 
 
 async def task_content(services: Services, task: TaskResult) -> list[ContentBlock]:
-    """Returns the task's fields. A ready task also has its image, if it is small, and a link to its file."""
+    """Returns the task's fields. A ready task also has its image, if it is small, and links to its files."""
     body = cast(Mapping[str, Any], task)
     fields = {name: body[name] for name in _TASK_FIELDS if body.get(name) is not None}
     result = body.get("result")
     if not result:
         return [text_content(fields)]
     fields |= {name: result[name] for name in _RESULT_FIELDS if name in result}
-    return [text_content(fields), *await _result_image(services, body["id"]), _link(result["sample"])]
+    links = map(_link, result.get("samples") or [result["sample"]])
+    return [text_content(fields), *await _result_image(services, body["id"]), *links]
 
 
 async def _result_image(services: Services, task_id: str) -> list[ContentBlock]:

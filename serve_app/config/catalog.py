@@ -9,11 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from deployments.contract.capabilities import takes_one_image, unsupported_fields
 from deployments.contract.model import REDUX, RESTORERS, ModelConfig, local_path
 from deployments.contract.strict_settings import StrictSettings
+from deployments.contract.workflow import Workflow, WorkflowError
 from deployments.contract.yaml_files import find_line, read_yaml
 from serve_app.config.model_settings import MemorySettings, ModelSettings, RewriterSettings
 from serve_app.config.prices import EndpointPrice
@@ -24,6 +25,7 @@ from serve_app.schemas import REQUESTS, GenerationRequest
 from serve_app.schemas.custom import FORMS, FormSettings, custom_request
 from serve_app.schemas.defaults import ModelDefaults
 from serve_app.schemas.tolerant import with_finetune
+from serve_app.schemas.workflow import WORKFLOW, BoundInput, WorkflowInput, bind, workflow_request
 
 
 class Safety(StrictSettings):
@@ -79,6 +81,10 @@ class Endpoint(StrictSettings):
     """Form of its requests: one of the service's own, or a custom one (`schemas/custom.py`)."""
     fields: FormSettings = FormSettings()
     """Ranges and defaults of a custom form."""
+    inputs: dict[str, WorkflowInput] = {}
+    """request: workflow: inputs of its requests, by their names."""
+    _bound_inputs: tuple[BoundInput, ...] = PrivateAttr(default=())
+    """The inputs with their types in the workflow."""
     price: EndpointPrice
     safety: Safety
     name: str = Field(default="", exclude=True)
@@ -102,8 +108,14 @@ class Endpoint(StrictSettings):
 
     @property
     def request_type(self) -> type[GenerationRequest]:
-        form = _form(self.request, self.name, self.fields)
-        return with_finetune(form) if self.takes_finetunes else form
+        return with_finetune(self._form()) if self.takes_finetunes else self._form()
+
+    def _form(self) -> type[GenerationRequest]:
+        if self.request == WORKFLOW:
+            return workflow_request(self.name, self._bound_inputs)
+        if self.request in REQUESTS:
+            return REQUESTS[self.request]
+        return custom_request(self.request, self.name, self.fields)
 
     @property
     def highest_tolerance(self) -> int:
@@ -142,23 +154,22 @@ class Endpoint(StrictSettings):
     @model_validator(mode="after")
     def _check_request(self) -> Endpoint:
         own = self.finetuned.request if self.finetuned else None
-        forms = REQUESTS.keys() | FORMS.keys()
+        forms = REQUESTS.keys() | FORMS.keys() | {WORKFLOW}
         if self.request not in forms or (own is not None and own not in forms):
             raise ValueError(f"request must be one of {sorted(forms)}")
-        if self.request in REQUESTS and "fields" in self.model_fields_set:
+        if self.request not in FORMS and "fields" in self.model_fields_set:
             raise ValueError(f"fields: only for custom requests, one of {sorted(FORMS)}")
+        if self.inputs and self.request != WORKFLOW:
+            raise ValueError(f"inputs: only for request: {WORKFLOW}")
         if self.safety.approved > self.highest_tolerance:
             raise ValueError(f"safety.approved must be at most {self.highest_tolerance}, which requests can name")
-        form = _form(self.request, self.name, self.fields)
+        form = self._form()
         if set(form.modes) != set(self.modes):
             raise ValueError(f"modes must be {sorted(form.modes)}, between which requests of this form choose")
-        if self.finetuned is not None and not form.finetunable:
+        places_finetunes = any(each.role == "finetune" for each in self.inputs.values())
+        if self.finetuned is not None and not (places_finetunes if self.request == WORKFLOW else form.finetunable):
             raise ValueError("finetuned: requests of this form take no tuned models")
         return self
-
-
-def _form(request: str, name: str, fields: FormSettings) -> type[GenerationRequest]:
-    return REQUESTS[request] if request in REQUESTS else custom_request(request, name, fields)
 
 
 T = TypeVar("T")
@@ -249,6 +260,8 @@ class Catalog(StrictSettings):
         for name, endpoint in self.endpoints.items():
             if unknown := endpoint.models - set(self.models):
                 raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
+            if endpoint.request == WORKFLOW:
+                self._bind(endpoint)
             steps = endpoint.request_type.model_fields.get("steps")
             form_has_default = steps is not None and steps.default is not None
             for mode in endpoint.modes_or_default.values():
@@ -256,6 +269,18 @@ class Catalog(StrictSettings):
                 if not form_has_default and defaults.steps is None:
                     raise ValueError(f"models.{defaults.model}.steps is missing, and requests to {name} don't say")
         return self
+
+    def _bind(self, endpoint: Endpoint) -> None:
+        """Gives the endpoint the types of its inputs. Raises ValueError that names what the workflow does not have."""
+        engine = self.models[endpoint.model].engine
+        if engine is None or engine.workflow is None:
+            raise ValueError(f"endpoints.{endpoint.name}: {endpoint.model} has no engine with a workflow")
+        if endpoint.finetuned is not None and engine.lora_dir is None:
+            raise ValueError(f"endpoints.{endpoint.name}: finetuned needs engine.lora_dir of {endpoint.model}")
+        try:
+            endpoint._bound_inputs = tuple(bind(Workflow.load(engine.workflow), endpoint.inputs))
+        except WorkflowError as problem:
+            raise ValueError(f"endpoints.{endpoint.name}: {problem}") from None
 
     @model_validator(mode="after")
     def _names_are_clear(self) -> Catalog:
@@ -315,7 +340,7 @@ class Catalog(StrictSettings):
             defaults = self._defaults(endpoint, mode, profile)
             config = self.models[defaults.model].config(profile)
             # Requests of the service's own forms reach native families, which take more than their pipelines do.
-            if config.engine is not None or endpoint.request in FORMS:
+            if endpoint.request != WORKFLOW and (config.engine is not None or endpoint.request in FORMS):
                 unsupported, one_image = unsupported_fields(config), takes_one_image(config)
                 defaults = replace(defaults, unsupported=unsupported, one_image=one_image)
             by_mode[name] = defaults
@@ -325,7 +350,7 @@ class Catalog(StrictSettings):
         name = mode.model or endpoint.model
         model = self.models[name]
         config = model.config(profile)
-        in_one_pass = config.backend in RESTORERS
+        in_one_pass = config.backend in RESTORERS or endpoint.request == WORKFLOW
         return ModelDefaults(
             model=name,
             steps=_first(mode.steps, profile.steps, model.steps, 1 if in_one_pass else None),

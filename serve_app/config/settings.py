@@ -276,7 +276,12 @@ def _secret_files(folder: Path) -> dict[str, Path]:
 class _VariablesSource(EnvSettingsSource):
     def __init__(self) -> None:
         # The source reads the fields alone, which every model has.
-        super().__init__(cast(type[BaseSettings], Settings), env_prefix=PREFIX, env_nested_delimiter=DELIMITER, env_parse_none_str="null")
+        super().__init__(
+            cast(type[BaseSettings], Settings),
+            env_prefix=PREFIX,
+            env_nested_delimiter=DELIMITER,
+            env_parse_none_str="null",
+        )
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:

@@ -15,6 +15,7 @@ from deployments.contract.model import (
     Trial,
 )
 from deployments.contract.moderation import ModeratorSpec
+from deployments.contract.workflow import Workflow
 from serve_app.config.catalog import Catalog, RewriterModel
 from serve_app.config.replicas import WithheldOptions
 from serve_app.config.settings import Settings
@@ -42,6 +43,7 @@ def model_spec(name: str, catalog: Catalog, settings: Settings, withheld: Withhe
     return ModelSpec(
         **{field: getattr(config, field) for field in config.model_fields_set - {"probe"}},
         probe=_probe(name, catalog, config, profile.steps or model.steps),
+        workflow=Workflow.load(config.engine.workflow).graph if config.engine and config.engine.workflow else None,
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
         objects_secrets=withheld,

@@ -231,10 +231,11 @@ class Attempt:
             return True
         request, inputs = payload.request, payload.inputs
         single = [key for key in (inputs.control, inputs.image_prompt, inputs.start_video) if key]
+        files = [key for _, key in inputs.files]
         with self._span("moderate request"):
             reasons = await self.context.gate.request(
-                f"{request.prompt}\n{request.negative_prompt}".strip(),
-                [*inputs.references, *single],
+                request.text,
+                [*inputs.references, *single, *files],
                 payload.safety,
                 self.context.limiter.closed,
             )
@@ -362,7 +363,9 @@ class Attempt:
         if self.context.gate is not None:
             with self._span("moderate result"):
                 reasons = await self.context.gate.output(
-                    output.proxy or output.key, payload.safety, self.context.limiter.closed
+                    [proxy for each in (output, *output.more) if (proxy := each.moderated)],
+                    payload.safety,
+                    self.context.limiter.closed,
                 )
             if reasons:
                 await self._delete_leftovers()
@@ -480,4 +483,5 @@ def build_result(request: ResolvedRequest, output: Output, took_s: float) -> Gen
         files=tuple(key.rpartition("/")[2] for key in output.files),
         thumbnail=output.thumbnail,
         draft=draft,
+        more=tuple(each.key for each in output.more),
     )

@@ -105,9 +105,9 @@ class Gate:
         scores += [self._moderate(key, draining) for key in inputs]
         return await self._reasons("request", scores, tolerance)
 
-    async def output(self, key: str, tolerance: Tolerance, draining: asyncio.Event) -> list[str]:
-        """Returns the reasons to refuse a result whose proxy is stored at `key`. Raises as `request` does."""
-        return await self._reasons("output", [self._moderate(key, draining)], tolerance)
+    async def output(self, keys: Sequence[str], tolerance: Tolerance, draining: asyncio.Event) -> list[str]:
+        """Returns the reasons to refuse results whose proxies are stored at `keys`. Raises as `request` does."""
+        return await self._reasons("output", [self._moderate(key, draining) for key in keys], tolerance)
 
     async def preview(self, key: str, tolerance: Tolerance) -> bool:
         """Tells whether a preview may be shown: False if moderation fails or has no free slot."""

@@ -36,9 +36,11 @@ def _fill_in(value: Any) -> Any:
     if isinstance(value, list):
         return [_fill_in(each) for each in value]
     if isinstance(value, str) and value.startswith(_FILE):
-        return _data_uri(_HERE / "example_files" / value.removeprefix(_FILE))
+        return example_file(value.removeprefix(_FILE))
     return value
 
 
-def _data_uri(path: Path) -> str:
+def example_file(name: str) -> str:
+    """Returns one of `example_files` as a data URI."""
+    path = _HERE / "example_files" / name
     return f"data:{media_type(path.name)};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -37,8 +37,8 @@ from serve_app.inputs.images import InputImage
 from serve_app.inputs.ssrf import UrlRefused, parse_url
 from serve_app.schemas.defaults import Draft, ModelDefaults
 
-Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
-"""Role of an image for the model. Only `references` may hold several images."""
+Role: TypeAlias = Literal["references", "mask", "control", "image_prompt", "workflow"]
+"""Role of an image for the model. Only `references` may hold several images. `workflow`: an input by its name."""
 
 
 class ImageField(NamedTuple):
@@ -52,6 +52,8 @@ class ImageField(NamedTuple):
 class RequestImage(NamedTuple):
     role: Role
     image: InputImage
+    name: str = ""
+    """Name of the field, for the role `workflow`."""
 
 
 class ImageProblem(ValueError):

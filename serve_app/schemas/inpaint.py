@@ -209,7 +209,7 @@ class EraseRequest(ToolRequest):
     )
 
     def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
-        (_, image), (_, mask) = images
+        image, mask = (each.image for each in images)
         check_mask_size(mask, image)
         white = white_area(mask)
         if not white.any():

@@ -78,7 +78,7 @@ class OutpaintingRequest(ToolRequest):
         return self.mode
 
     def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
-        (_, reference) = images[0]
+        reference = images[0].image
         across = _Axis("width", "reference_offset_x", "wide", self.width, reference.width, self.reference_offset_x)
         down = _Axis("height", "reference_offset_y", "high", self.height, reference.height, self.reference_offset_y)
         for axis in (across, down):

@@ -109,7 +109,7 @@ class TryOnV1Request(TryOnRequest):
     garment: ImageInput = _garment(IMAGE_LIMITS)
 
     def prepare_images(self, images: list[RequestImage]) -> list[RequestImage]:
-        return [RequestImage(role, _limit_area(image)) for role, image in images]
+        return [each._replace(image=_limit_area(each.image)) for each in images]
 
 
 class TryOnV2Request(TryOnRequest):

@@ -101,12 +101,12 @@ class RequestPreparation:
         if isinstance(body, DraftEnhanceRequest):
             draft = await self._find_draft(body.draft_cache)
         prepared_images = await self._prepare_images(images) if images else []
-        sizes = [(image.width, image.height) for _, image in prepared_images]
+        sizes = [(each.image.width, each.image.height) for each in prepared_images]
         resolved = body.resolve(defaults, [*sizes, (video.width, video.height)] if video else sizes, draft)
         if video is not None:
             _check_length(video, resolved.seconds)
         # A mask does not count as input: it only says where.
-        sent = [*(image for role, image in images if role != "mask"), *([video] if video else ())]
+        sent = [*(each.image for each in images if each.role != "mask"), *([video] if video else ())]
         resolved = replace(resolved, input_pixels=sum(each.width * each.height for each in sent))
 
         inputs, files = draft.inputs if draft else InputKeys(), dict[str, File]()
@@ -162,7 +162,7 @@ class RequestPreparation:
                 raise Invalid(["body", *each.loc], str(image), "image_invalid")
             if isinstance(image, BaseException):
                 raise image
-            images.append(RequestImage(each.role, image))
+            images.append(RequestImage(each.role, image, each.loc[0]))
         return images
 
     async def _load_image(self, value: str) -> InputImage:
@@ -215,15 +215,18 @@ def _name_files(
     files: dict[str, File] = {}
     references: list[str] = []
     single: dict[str, str] = {}
-    named: list[tuple[str, File]] = [*images, *([("start_video", video)] if video else ())]
-    for number, (role, file) in enumerate(named):
+    workflow_files: list[tuple[str, str]] = []
+    named: list[tuple[str, File, str]] = [*images, *([("start_video", video, "")] if video else ())]
+    for number, (role, file, name) in enumerate(named):
         key = f"inputs/{task_id}/{number}.{file.extension}"
         files[key] = file
         if role == "references":
             references.append(key)
+        elif role == "workflow":
+            workflow_files.append((name, key))
         else:
             single[role] = key
-    return InputKeys(references=tuple(references), **single), files
+    return InputKeys(references=tuple(references), files=tuple(workflow_files), **single), files
 
 
 def _check_length(start: InputVideo, seconds: int) -> None:

@@ -33,12 +33,14 @@ class GenerationResult:
     """Names of all objects beside `key`; None in records of 0.1."""
     thumbnail: str | None = None
     draft: DraftResult | None = None
+    more: tuple[str, ...] = ()
+    """Object keys of a workflow's further results."""
 
     def encode(self) -> str:
         fields = {name: getattr(self, name) for name in self.__slots__}
         if self.draft is not None:
             fields["draft"] = asdict(self.draft)
-        return json.dumps({name: value for name, value in fields.items() if value is not None})
+        return json.dumps({name: value for name, value in fields.items() if value is not None and value != ()})
 
     @classmethod
     def decode(cls, record: str) -> GenerationResult:
@@ -46,8 +48,7 @@ class GenerationResult:
         known = {name: fields[name] for name in cls.__slots__ if name in fields}
         if draft := known.get("draft"):
             known["draft"] = DraftResult(**draft)
-        if "files" in known:
-            known["files"] = tuple(known["files"])
+        known |= {name: tuple(known[name]) for name in ("files", "more") if name in known}
         return cls(**known)
 
     @property

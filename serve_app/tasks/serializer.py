@@ -60,7 +60,9 @@ class ResultSerializer:
         return None if key is None else await self._link(key, base)
 
     async def _result(self, result: GenerationResult, base: str) -> dict[str, Any]:
-        view = {"sample": await self._link(result.key, base)}
+        view: dict[str, Any] = {"sample": await self._link(result.key, base)}
+        if result.more:
+            view["samples"] = [await self._link(key, base) for key in (result.key, *result.more)]
         if result.draft is not None:
             view["draft_cache"] = await self._link(result.draft.key, base)
         return view | {name: getattr(result, name) for name in _PUBLIC}

@@ -27,6 +27,7 @@ from serve_app.launcher.embedded_redis import free_port
 pytestmark = pytest.mark.slow
 
 SERVER = f"{sys.executable} -m support.inference_server"
+COMFYUI = f"{sys.executable} -m support.comfy_server"
 MAX_REPLICAS = 3
 ON_DEMAND: dict[str, Any] = {"min_replicas": 0, "upscale_delay_s": 0, "downscale_delay_s": 600}
 BURST: dict[str, Any] = {**ON_DEMAND, "max_replicas": MAX_REPLICAS, "target_wait_s": 10, "target_ongoing_requests": 1}
@@ -40,7 +41,6 @@ def write_catalog(folder: Path, repository: Path, url: str) -> None:
     from support.tiny_pipelines import build  # imports diffusers
 
     text = (repository / "configs/engines-catalog.yaml").read_text()
-    text = text.replace(".gen/engine", str(folder / "engine")).replace("9465", str(free_port()))
     catalog = yaml.safe_load(text.replace("configs/local.yaml", str(repository / "configs/local.yaml")))
     child = {"kind": "sglang", "command": f"{SERVER} {{port}} sglang 1"}
     fixed = {"kind": "vllm-omni", "url": url, "health_timeout_s": 2}
@@ -59,6 +59,21 @@ def write_catalog(folder: Path, repository: Path, url: str) -> None:
             "price": {"first": 1},
             "safety": {"default": 2, "approved": 5},
         }
+    workflow = folder / "workflow.json"
+    workflow.write_text((repository / "configs/workflows/text-to-image.json").read_text())
+    engine = {"kind": "comfyui", "workflow": str(workflow), "command": f"{COMFYUI} {{port}} {{folder}} 0.02"}
+    catalog["models"]["workflow"] = {"backend": "engine", "engine": engine}
+    catalog["endpoints"]["gen-workflow"] = {
+        "request": "workflow",
+        "model": "workflow",
+        "inputs": {
+            "prompt": {"at": "Positive.text", "role": "prompt"},
+            "seed": {"at": "Sampler.seed", "role": "seed"},
+            "size": {"at": ["Size.width", "Size.height"], "role": "size"},
+        },
+        "price": {"first": 1},
+        "safety": {"default": 2, "approved": 5},
+    }
     (folder / "catalog.yaml").write_text(yaml.safe_dump(catalog))
 
 
@@ -80,6 +95,7 @@ def own_service(url: str, tmp_path_factory: pytest.TempPathFactory, repository: 
     settings["models"]["demo"]["autoscaling_config"] = ON_DEMAND  # its engine is a second gen-serve
     settings["models"] |= {
         "child": {"max_running": 8, "autoscaling_config": ON_DEMAND},
+        "workflow": {"max_running": 8, "autoscaling_config": ON_DEMAND},
         "fixed": {"max_running": 8},
         "pipeline": {"threads": 1, "autoscaling_config": ON_DEMAND},
         "burst": {"max_batch": 1, "max_running": 2, "autoscaling_config": BURST},
@@ -116,9 +132,9 @@ def until_running(client: Client, task_id: str) -> None:
     until(lambda: poll_result(client, task_id)["status"] == "Generating")
 
 
-def find_engines(service: LocalService) -> list[psutil.Process]:
+def find_engines(service: LocalService, module: str = "inference_server") -> list[psutil.Process]:
     """Returns the replicas' inference servers without their supervisors."""
-    return [each for each in service.processes("support.inference_server") if "-c" not in each.cmdline()]
+    return [each for each in service.processes(f"support.{module}") if "-c" not in each.cmdline()]
 
 
 def test_burst_on_a_cold_model_starts_all_replicas(own_service: LocalService, own_client: Client) -> None:
@@ -153,6 +169,29 @@ def test_killed_engine_or_replica_loses_no_task(own_service: LocalService, own_c
         assert len({result["result"]["sample"].partition("?")[0] for result in results}) == 12
         assert credits - own_client.credits() == pytest.approx(12)
         assert len(find_engines(own_service)) == 1
+
+
+def test_killed_comfyui_loses_no_task(own_service: LocalService, own_client: Client) -> None:
+    credits = own_client.credits()
+    tasks = submit(own_client, "workflow", 15)
+    until_running(own_client, tasks[0])
+    (server,) = find_engines(own_service, "comfy_server")
+    server.kill()
+    results = [wait_for_end(own_client, task) for task in tasks]
+    assert [result["status"] for result in results] == ["Ready"] * 15
+    assert credits - own_client.credits() == pytest.approx(15)
+    with Image.open(io.BytesIO(own_client.fetch(results[0]["result"]["sample"]))) as image:
+        assert image.size == (64, 64)
+
+
+def test_cancelled_workflow_stops_no_other(own_service: LocalService, own_client: Client) -> None:
+    tasks = submit(own_client, "workflow", 6)
+    until_running(own_client, tasks[0])
+    cancelled = {tasks[1], tasks[4]}
+    for task in cancelled:
+        own_client.cancel(task)
+    statuses = {task: wait_for_end(own_client, task)["status"] for task in tasks}
+    assert {task for task, status in statuses.items() if status == "Ready"} == set(tasks) - cancelled
 
 
 def test_engine_finishes_a_video_after_the_dispatcher_dies(

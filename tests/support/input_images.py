@@ -33,4 +33,4 @@ def pixels(image: InputImage) -> np.ndarray:
 
 def sizes(images: list[RequestImage]) -> list[tuple[int, int]]:
     """Returns sizes of a request's images, as the resolution of requests takes them."""
-    return [(image.width, image.height) for _, image in images]
+    return [(each.image.width, each.image.height) for each in images]

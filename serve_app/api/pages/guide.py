@@ -24,7 +24,17 @@ PATH: Final = "/guide"
 CHAPTERS: Final = {
     "Use": ("quickstart", "dashboard", "cli"),
     "Build": ("api", "webhooks", "clients"),
-    "Operate": ("operations", "settings", "tuning", "models", "metrics", "accounts", "moderation", "security"),
+    "Operate": (
+        "operations",
+        "settings",
+        "tuning",
+        "models",
+        "workflows",
+        "metrics",
+        "accounts",
+        "moderation",
+        "security",
+    ),
     "Evaluate": ("architecture", "durability", "benchmarks"),
 }
 _NAMES: Final = frozenset(name for names in CHAPTERS.values() for name in names)

@@ -30,6 +30,7 @@ from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
 from serve_app.config.settings import Settings
 from serve_app.schemas import GenerationRequest
 from serve_app.schemas.examples import examples
+from serve_app.schemas.workflow import WorkflowRequest
 from serve_app.submission.prepare import ServedEndpoint
 from serve_app.submission.submit import submit
 from serve_app.tasks.rejections import TaskRejected
@@ -91,7 +92,9 @@ def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _example_bodies(endpoint: Endpoint) -> dict[str, Any]:
-    bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
+    form = endpoint.request_type
+    is_workflow = issubclass(form, WorkflowRequest)
+    bodies = form.examples() if is_workflow else examples(endpoint.request, tuned=endpoint.takes_finetunes)
     bodies_by_name = {name: {"value": body} for name, body in bodies.items()}
     return {"requestBody": {"content": {"application/json": {"examples": bodies_by_name}}}}
 

@@ -94,7 +94,10 @@ def test_environment_overrides_the_file(repository: Path, monkeypatch: pytest.Mo
         ("logs: {format: yaml}", "'text' or 'json'"),
         ("logs: {levels: {serve_app.dispatcher: loud}}", "a level is one of debug, info"),
         ("logs: {levels: {redis: debug}}", "begins with serve_app"),
-        ("models: {m: {max_running: 4, autoscaling_config: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
+        (
+            "models: {m: {max_running: 4, autoscaling_config: {max_replicas: 2, target_ongoing_requests: 3}}}",
+            "target_ongoing_requests",
+        ),
         ("models: {m: {autoscaling_config: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
         (
             "models: {m: {autoscaling_config: {min_replicas: 3}}}",

@@ -66,7 +66,7 @@ async def test_nothing_passes_unmoderated(moderator: Any) -> None:
     with pytest.raises(Unmoderated):
         await gate.request("x", [], MEDIUM, asyncio.Event())
     with pytest.raises(Unmoderated):
-        await gate.output("results/t/1/image.png", MEDIUM, asyncio.Event())
+        await gate.output(["results/t/1/image.png"], MEDIUM, asyncio.Event())
     assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM)
     with pytest.raises(DispatcherDraining):
         await make_gate(moderator, call_s=0.05, wait_s=60).request("x", [], MEDIUM, leaving())
@@ -77,10 +77,10 @@ async def test_nothing_passes_unmoderated(moderator: Any) -> None:
 async def test_videos_have_a_time_limit_of_their_own() -> None:
     gate = make_gate(hang, call_s=3600.0, video_call_s=0.05, wait_s=0.1)
     with pytest.raises(Unmoderated):
-        await gate.output("results/t/1/clip.mp4", MEDIUM, asyncio.Event())
+        await gate.output(["results/t/1/clip.mp4"], MEDIUM, asyncio.Event())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await gate.output("results/t/1/image.png", MEDIUM, asyncio.Event())
+            await gate.output(["results/t/1/image.png"], MEDIUM, asyncio.Event())
 
 
 async def test_duration_is_observed_with_and_without_success() -> None:
@@ -93,7 +93,7 @@ async def test_duration_is_observed_with_and_without_success() -> None:
         await make_gate(FakeModerator(failures=9), wait_s=0.0, observe=observe).request(
             "a fight", [], MEDIUM, asyncio.Event()
         )
-    await make_gate(FakeModerator(), observe=observe).output("results/1", MEDIUM, asyncio.Event())
+    await make_gate(FakeModerator(), observe=observe).output(["results/1"], MEDIUM, asyncio.Event())
     assert subjects == ["request", "output"]
 
 
@@ -121,11 +121,11 @@ async def test_limited_calls_wait_as_long_as_the_moderator_answers() -> None:
 async def test_call_waiting_for_a_slot_ends_when_the_process_drains(key: str) -> None:
     limiters = {"calls": ModeratorLimiter(1), "video_calls": ModeratorLimiter(1)}
     gate = make_gate(hang, call_s=3600, video_call_s=3600, **limiters)
-    first = asyncio.create_task(gate.output(key, MEDIUM, asyncio.Event()))
+    first = asyncio.create_task(gate.output([key], MEDIUM, asyncio.Event()))
     while not (gate.calls.is_full or gate.video_calls.is_full):
         await asyncio.sleep(0)
     with pytest.raises(DispatcherDraining):
-        await gate.output(key, MEDIUM, leaving())
+        await gate.output([key], MEDIUM, leaving())
     if gate.calls.is_full:
         assert not await gate.preview("results/t/1/preview-1.jpeg", MEDIUM), "a preview never waits for a slot"
     first.cancel()

@@ -32,7 +32,7 @@ def _prepare(mask: InputImage, image: InputImage | None = None, **body: Any) -> 
 def test_erase_keeps_the_image_and_grows_the_mask() -> None:
     image = input_image(mode="RGBA", colour=(1, 2, 3, 40))
     reference, mask = _prepare(_make_mask((40, 30, 50, 36)), image)
-    assert reference == ("references", image)
+    assert (reference.role, reference.image) == ("references", image)
     assert mask.role == "mask"
     rows, columns = np.nonzero(pixels(mask.image))
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (20, 45, 30, 59)

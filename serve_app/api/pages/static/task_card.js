@@ -3,7 +3,7 @@ import { remove, taskPath } from "./api.js";
 import { announce, button, downloadResult, el, formatCredits, fromTemplate, setText, zoomable } from "./dom.js";
 import { promptWords } from "./layout.js";
 import { STATUS_LABELS, TaskFollower, describeProgress } from "./task_follower.js";
-import { ShareControl, failureReason, isVideoUrl, retentionNote } from "./task_view.js";
+import { ShareControl, failureReason, player, retentionNote } from "./task_view.js";
 
 const CANCELLED = "Cancelled by the client"; // the service's own text
 
@@ -52,8 +52,8 @@ export class TaskCard {
     const { repeat, edit, reuseSeed, mayRevoke } = this.handlers;
     this.#endProgress(cost === undefined ? "" : ` · ${formatCredits(cost)}`);
     const url = result.sample;
-    const isVideo = isVideoUrl(url);
-    this.#setStage(isVideo ? el("video", { src: url, controls: true, loop: true }) : this.#resultImage(url));
+    this.#setStage(player(url) ?? this.#resultImage(url));
+    for (const further of result.samples?.slice(1) ?? []) this.stage.append(player(further) ?? this.#resultImage(further));
     this.notes.append(...(details?.warnings ?? []).map((warning) => el("p", { class: "notice" }, warning)));
     const share = new ShareControl(id, mayRevoke);
     const download = (event) => {
@@ -63,7 +63,7 @@ export class TaskCard {
     this.actions.append(
       el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       button("Run again", () => repeat({ ...body, seed: undefined })),
-      isVideo ? "" : button("Edit this", () => edit(id)),
+      player(url) ? "" : button("Edit this", () => edit(id)),
       share.button,
       button(`Seed ${result.seed}`, () => reuseSeed(result.seed), { title: "Use this seed again" }),
       el("a", { href: `/t/${id}` }, "Details"),

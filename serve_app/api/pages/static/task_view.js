@@ -4,7 +4,13 @@ import { button, confirmButton, copyButton, el, errorText, formatCredits, format
 import { promptWords } from "./layout.js";
 import { STATUS_LABELS, isFinal } from "./task_follower.js";
 
-export const isVideoUrl = (url) => new URL(url, location.href).pathname.endsWith(".mp4");
+const hasSuffix = (url, pattern) => pattern.test(new URL(url, location.href).pathname);
+
+// A player for a video or sound; null for an image.
+export const player = (url) =>
+  hasSuffix(url, /\.(mp4|webm)$/) ? el("video", { src: url, controls: true, loop: true })
+    : hasSuffix(url, /\.(wav|mp3|flac|ogg|opus)$/) ? el("audio", { src: url, controls: true })
+      : null;
 
 export function failureReason(status, details) {
   const reasons = details?.["Moderation Reasons"]?.join(", ");
@@ -35,15 +41,15 @@ export class TaskView {
     this.title = words || task.endpoint;
     const share = result && new ShareControl(task.id, mayGenerate, task.shared);
     this.element = el("div", { class: "task-view" },
-      result ? this.#result(result.sample)
-        : isFinal(task.status) ? el("p", { class: "bad" }, failureReason(task.status, details))
-          : el("p", { class: "notice" }, STATUS_LABELS[task.status]),
+      ...result ? (result.samples ?? [result.sample]).map((url) => this.#result(url))
+        : [isFinal(task.status) ? el("p", { class: "bad" }, failureReason(task.status, details))
+          : el("p", { class: "notice" }, STATUS_LABELS[task.status])],
       el("p", { class: "prompt" }, words),
       el("div", { class: "row" },
         result && el("a", { class: "button", href: result.sample, download: "" }, "Download"),
         share?.button,
         mayGenerate && this.#link("again", "Run again with changes"),
-        mayGenerate && result && !isVideoUrl(result.sample) && this.#link("edit", "Edit this"),
+        mayGenerate && result && !player(result.sample) && this.#link("edit", "Edit this"),
         mayGenerate && isFinal(task.status) && confirmButton("Delete", "Delete this result, its inputs and its prompt?",
           () => remove(`${taskPath(task.id)}/result`).then(onDelete))),
       share?.status,
@@ -52,8 +58,7 @@ export class TaskView {
   }
 
   #result(url) {
-    if (isVideoUrl(url)) return el("video", { src: url, controls: true, loop: true });
-    return zoomable(el("img", { src: url, alt: `Result: ${this.title}` }));
+    return player(url) ?? zoomable(el("img", { src: url, alt: `Result: ${this.title}` }));
   }
 
   #link(parameter, label) {
