@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -18,17 +19,36 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from diffusers.configuration_utils import ConfigMixin
 from diffusers.loaders.single_file_utils import SingleFileComponentError, fetch_diffusers_config
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from diffusers.schedulers.scheduling_utils import SchedulerMixin
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from deployments.backends.diffusers import denoisers_of
 from deployments.backends.pipeline_probe import probe_pipeline
-from deployments.checkpoint_files import CheckpointError, configs_folder, network_file, pipeline_folder, read_index
+from deployments.checkpoint_files import (
+    CheckpointError,
+    configs_folder,
+    network_file,
+    pipeline_folder,
+    pretrained_folder,
+    read_index,
+)
 from deployments.contract.checkpoint_layout import file_problem, find_variant, list_files, read_components
-from deployments.contract.model import NATIVE_ONLY, ModelConfig, Precision, Quantization, Trial
+from deployments.contract.model import (
+    NATIVE_ONLY,
+    FusedAdapter,
+    ModelConfig,
+    Precision,
+    Quantization,
+    SchedulerConfig,
+    Trial,
+)
 from deployments.contract.pipelines import find_pipeline
+from deployments.lora.formats import DENOISERS, ENCODERS, AdapterError
+from deployments.lora.weights import find_networks, fuse, read_weights
 from deployments.native_loading import device_for, device_name, precision_for, undo_compilation, use_fastest
 
 diffusers: Any = import_module("diffusers")
@@ -87,6 +107,10 @@ def prepare_pipeline(pipeline: Any, config: ModelConfig) -> LoadedPipeline:
     if (found := find_pipeline(name)) is not None and found.refusal is not None:
         raise CheckpointError(f"{name} can't be served: {found.refusal}")
     _check_weights(pipeline, config)
+    if config.scheduler is not None:
+        pipeline.scheduler = _scheduler(pipeline, config.scheduler)
+    for adapter in config.loras:
+        _fuse(pipeline, adapter)
     _place(pipeline, config, device)
     denoisers = denoisers_of(pipeline)
     if config.cache is not None:
@@ -98,6 +122,8 @@ def prepare_pipeline(pipeline: Any, config: ModelConfig) -> LoadedPipeline:
         "dtype": _describe(dtypes),
         "quantization": config.quantization.method if config.quantization else "none",
         "offload": config.offload,
+        "scheduler": type(pipeline.scheduler).__name__ if hasattr(pipeline, "scheduler") else "none",
+        "loras": ", ".join(Path(each.file).name for each in config.loras) or "none",
     }
     attention = _AttentionTrial(pipeline, denoisers, config)
     setup["attention"] = attention.use_fastest()
@@ -136,6 +162,7 @@ def _from_folder(config: ModelConfig, device: torch.device, dtypes: Mapping[str,
         options["device_map"] = "cuda"  # file by file, without holding everything in the machine's memory
     if config.quantization is not None:
         options |= _quantization_options(config.quantization, config, folder, dtypes)
+    options |= _components(config, cls, dtypes)
     return _load(config, cls.from_pretrained, folder, folder, options)
 
 
@@ -155,6 +182,7 @@ def _from_single_file(config: ModelConfig, dtypes: Mapping[str, torch.dtype]) ->
     options: dict[str, Any] = {"config": str(folder), "torch_dtype": dtypes["default"]}
     if config.quantization is not None:
         options |= _quantization_options(config.quantization, config, folder, dtypes)
+    options |= _components(config, cls, dtypes)
     return _load(config, cls.from_single_file, file, folder, options)
 
 
@@ -227,6 +255,66 @@ def _quantization_config(method: str, library: Any, dtype: torch.dtype) -> Any:
 
     configs = {"int8": torchao.Int8WeightOnlyConfig, "fp8": torchao.Float8WeightOnlyConfig}
     return library.TorchAoConfig(configs[method]())
+
+
+def _components(config: ModelConfig, cls: Any, dtypes: Mapping[str, torch.dtype]) -> dict[str, Any]:
+    """Returns the components that replace those of the checkpoint, by their names in the pipeline."""
+    names, _ = cls._get_signature_keys(cls)
+    if unknown := sorted(config.components.keys() - names):
+        raise CheckpointError(
+            f"components: {cls.__name__} has no {', '.join(unknown)}: it has {', '.join(sorted(names))}"
+        )
+    return {name: _component(name, file, dtypes) for name, file in config.components.items()}
+
+
+def _component(name: str, checkpoint: str, dtypes: Mapping[str, torch.dtype]) -> Any:
+    """Loads one component of a pipeline from the top folder of a checkpoint, or from the folder of its name."""
+    folder = pretrained_folder(checkpoint)
+    folder = folder / name if (folder / name).is_dir() else folder
+    options: dict[str, Any] = {"torch_dtype": dtypes.get(name, dtypes["default"]), "local_files_only": True}
+    try:
+        if (folder / "tokenizer_config.json").is_file() and name.startswith("tokenizer"):
+            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        settings = json.loads((folder / "config.json").read_text())
+        if "_class_name" in settings:
+            return getattr(diffusers, settings["_class_name"]).from_pretrained(folder, **options)
+        return getattr(transformers, settings["architectures"][0]).from_pretrained(folder, **options)
+    except (*_UNREADABLE, AttributeError) as error:
+        raise CheckpointError(f"components.{name}: {checkpoint} can't be loaded: {error}") from error
+
+
+def _scheduler(pipeline: Any, config: SchedulerConfig) -> Any:
+    """Returns a scheduler with the configuration of the pipeline's, except for the options."""
+    own = getattr(pipeline, "scheduler", None)
+    if own is None:
+        raise CheckpointError(f"scheduler: {type(pipeline).__name__} has none")
+    cls = type(own) if config.name is None else getattr(diffusers, config.name, None)
+    if not (inspect.isclass(cls) and issubclass(cls, SchedulerMixin) and issubclass(cls, ConfigMixin)):
+        raise CheckpointError(f"scheduler.name: {config.name} is no scheduler of diffusers {diffusers.__version__}")
+    known = inspect.signature(cls).parameters
+    if unknown := sorted(config.options.keys() - known.keys()):
+        raise CheckpointError(
+            f"scheduler.options: {cls.__name__} has no {', '.join(unknown)}: it has {', '.join(sorted(known))}"
+        )
+    try:
+        return cls.from_config(own.config, **config.options)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise CheckpointError(f"scheduler.options: {error}") from error
+
+
+def _fuse(pipeline: Any, adapter: FusedAdapter) -> None:
+    """Adds an adapter to the pipeline's weights."""
+    networks = find_networks(pipeline, (*DENOISERS, *ENCODERS))
+    if adapter.part is not None:
+        if adapter.part not in networks:
+            raise CheckpointError(f"loras.part: there is no {adapter.part}: there are {', '.join(networks)}")
+        name = adapter.part.removesuffix("_2") if adapter.part in DENOISERS else adapter.part
+        networks = {name: networks[adapter.part]}
+    file = network_file(adapter.file)
+    try:
+        fuse(read_weights(file.read_bytes(), networks), networks, adapter.scale)
+    except AdapterError as error:
+        raise CheckpointError(f"loras: {adapter.file}: {error}") from error
 
 
 def _check_weights(pipeline: Any, config: ModelConfig) -> None:

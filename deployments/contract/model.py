@@ -176,6 +176,22 @@ class Quantization(StrictSettings):
         return self.files or ({} if self.file is None else {self.parts[0]: self.file})
 
 
+class FusedAdapter(StrictSettings):
+    file: str
+    """.safetensors file, or owner/name/path/to/file.safetensors on the hub."""
+    scale: float = Field(default=1.0, ge=-10, le=10)
+    """Strength."""
+    part: str | None = None
+    """Component that it changes, such as transformer_2. null: those that the file names, or all denoisers."""
+
+
+class SchedulerConfig(StrictSettings):
+    name: str | None = None
+    """Scheduler class of diffusers. null: the checkpoint's."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Its options, such as {use_karras_sigmas: true}; the others are those of the checkpoint."""
+
+
 class StepCache(StrictSettings):
     method: Literal["first_block", "mag", "taylor"]
     """Cache hook of diffusers."""
@@ -272,7 +288,7 @@ class EngineConfig(StrictSettings):
 
 GENERIC_ONLY: Final = (
     *("config_from", "pipeline", "pipeline_kwargs", "quantization", "offload"),
-    *("device_map", "cache", "vae_tiling", "preview_decoder"),
+    *("device_map", "cache", "vae_tiling", "preview_decoder", "loras", "scheduler", "components"),
 )
 """Settings of diffusers' pipelines that native families don't have."""
 NATIVE_ONLY: Final = (
@@ -348,6 +364,12 @@ class ModelConfig(StrictSettings):
     checkpoint's."""
     pipeline_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Diffusers: constant arguments of every call."""
+    loras: tuple[FusedAdapter, ...] = ()
+    """Diffusers: adapters that are added to the weights at load, such as Lightning's for few steps."""
+    scheduler: SchedulerConfig | None = None
+    """Diffusers: another scheduler, or other options. null: the checkpoint's."""
+    components: dict[str, str] = Field(default_factory=dict)
+    """Diffusers: checkpoints of components that replace the pipeline's or add to it: {vae: owner/name}."""
     quantization: Quantization | None = None
     """Diffusers: weights in fewer bits. Needs pip install 'gen-serve[quantization]'. null: none."""
     offload: Literal["none", "model", "group"] = "none"
@@ -411,6 +433,14 @@ class ModelConfig(StrictSettings):
         """Returns those of `names` that are not at their defaults."""
         defaults = ModelConfig()
         return [name for name in names if getattr(self, name) != getattr(defaults, name)]
+
+    @model_validator(mode="after")
+    def _check_loras(self) -> ModelConfig:
+        if self.loras and self.quantization is not None:
+            raise ValueError(
+                "loras and quantization can't be combined: adapters are added to weights of full precision"
+            )
+        return self
 
     @property
     def is_single_file(self) -> bool:

@@ -27,6 +27,10 @@ class Delta(ABC):
     def __call__(self, layer: Any, x: Tensor) -> Tensor:
         """Returns the addition to the output of `layer` for the input `x`, at scale 1."""
 
+    @abstractmethod
+    def weight_change(self, layer: Any) -> Tensor | None:
+        """Returns what a call adds as a change of the layer's weight, at scale 1; None for a change of the bias."""
+
     @property
     def rank(self) -> int:
         return 0
@@ -68,6 +72,9 @@ class LowRank(Delta):
         low = layer._conv_forward(x, self.down, None)
         return (self.up @ low.flatten(2)).unflatten(2, low.shape[2:])
 
+    def weight_change(self, layer: Any) -> Tensor:
+        return (self.up @ self.down.flatten(1)).view(-1, *self.down.shape[1:])
+
 
 @dataclass(frozen=True, slots=True)
 class Hadamard(Delta):
@@ -87,10 +94,11 @@ class Hadamard(Delta):
         return self.first_up
 
     def __call__(self, layer: Any, x: Tensor) -> Tensor:
+        return apply_weight(layer, x, self.weight_change(layer))
+
+    def weight_change(self, layer: Any) -> Tensor:
         weight = (self.first_up @ self.first_down) * (self.second_up @ self.second_down)
-        return apply_weight(
-            layer, x, weight.view(-1, *layer.weight.shape[1:]) if isinstance(layer, _ConvNd) else weight
-        )
+        return weight.view(-1, *layer.weight.shape[1:]) if isinstance(layer, _ConvNd) else weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,10 @@ class Kronecker(Delta):
         y = F.linear(y if self.inner is None else F.linear(y, self.inner), self.right)
         return (self.left @ y).flatten(-2)[..., self.rows]
 
+    def weight_change(self, layer: Any) -> Tensor:
+        right = self.right if self.inner is None else self.right @ self.inner
+        return torch.kron(self.left.view(*self.left.shape, *[1] * (right.ndim - 2)), right)[self.rows]
+
 
 @dataclass(frozen=True, slots=True)
 class Difference(Delta):
@@ -137,6 +149,9 @@ class Difference(Delta):
         assert self.bias is not None
         channels_first = isinstance(layer, (_ConvNd, nn.GroupNorm))
         return self.bias.view(-1, *[1] * (x.ndim - 2)) if channels_first else self.bias
+
+    def weight_change(self, layer: Any) -> Tensor | None:
+        return self.weight
 
 
 def apply_weight(layer: Any, x: Tensor, weight: Tensor) -> Tensor:

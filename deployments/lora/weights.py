@@ -301,6 +301,21 @@ def _precision(weight: Tensor, network: nn.Module) -> torch.dtype:
     return torch.bfloat16
 
 
+@torch.no_grad()
+def fuse(weights: AdapterWeights, networks: Networks, strength: float) -> None:
+    """Adds the adapter to the networks' own weights. Raises AdapterError for a bias that a layer lacks."""
+    for name, deltas in weights.layers.items():
+        component, _, path = name.partition(".")
+        layer: Any = networks[component].get_submodule(path)
+        for delta in deltas:
+            if (change := delta.weight_change(layer)) is not None:
+                layer.weight += (change * (delta.scale * strength)).to(layer.weight.dtype)
+            elif isinstance(delta, Difference) and delta.bias is not None:
+                if layer.bias is None:
+                    raise AdapterError(f"{shorten(path)} has no bias")
+                layer.bias += (delta.bias * (delta.scale * strength)).to(layer.bias.dtype)
+
+
 class AdapterCache:
     """The adapters that a replica holds. Thread-safe."""
 

@@ -128,6 +128,10 @@ def _model_checkpoints(name: str, settings: Settings, catalog: Catalog) -> Itera
         )
     for part, file in config.quantization.gguf_files.items() if config.quantization else ():
         yield RequiredCheckpoint(f"{part} of {name}", file, kind=CheckpointKind.NETWORK, actor=actor)
+    for each in config.loras:
+        yield RequiredCheckpoint(f"adapter of {name}", each.file, kind=CheckpointKind.NETWORK, actor=actor)
+    for part, component in config.components.items():
+        yield RequiredCheckpoint(f"{part} of {name}", component, kind=CheckpointKind.PRETRAINED, actor=actor)
     if config.redux and not config.is_generic:
         yield RequiredCheckpoint(f"image prompts of {name}", config.redux, actor=actor)
     matting = config.matting

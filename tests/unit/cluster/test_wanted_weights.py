@@ -13,7 +13,15 @@ from ray.serve._private.build_app import build_app
 
 from deployments.contract.checkpoint_layout import TEXT_ENCODERS
 from deployments.contract.hub_files import CONFIGURATION_FILES, CheckpointKind
-from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, Quantization, RewriterSpec, TextEncoderSpec
+from deployments.contract.model import (
+    DIFFUSION,
+    NETWORKS,
+    FusedAdapter,
+    ModelSpec,
+    Quantization,
+    RewriterSpec,
+    TextEncoderSpec,
+)
 from deployments.contract.moderation import ModeratorSpec
 from serve_app.application import build
 from serve_app.cluster.checkpoints import RequiredCheckpoint, required_checkpoints
@@ -91,6 +99,16 @@ def test_single_file_is_required_with_its_configuration(load_settings: Any) -> N
     assert fetched["owner/name"][0] == "mine.safetensors"
     assert fetched["owner/gguf"][0] == "q4.gguf"
     assert all(not each.endswith((".safetensors", "/*")) for each in fetched["owner/base"])
+
+
+def test_adapters_and_components_are_required(load_settings: Any) -> None:
+    settings = load_settings("local")
+    parts = {"loras": (FusedAdapter(file="owner/few/steps.safetensors"),), "components": {"vae": "owner/vae"}}
+    model = settings.models["flux1-dev"].model_copy(update=parts)
+    own = settings.model_copy(update={"models": settings.models | {"flux1-dev": model}})
+    fetched = {each.repository: each.patterns for each in hub_files(list_checkpoints(own))}
+    assert fetched["owner/few"][0] == "steps.safetensors"
+    assert "*.safetensors" in fetched["owner/vae"]
 
 
 def test_disabled_parts_require_no_checkpoint(load_settings: Any) -> None:
