@@ -99,12 +99,20 @@ def propose(graph: Workflow, info: ObjectInfo | None = None) -> dict[str, Workfl
     proposed: dict[str, WorkflowInput] = {}
 
     def add(name: str, **settings: Any) -> None:
+        if is_fraction(settings["at"]):
+            settings["type"] = "float"
         if (at := settings["at"]) and not isinstance(at, str) and len(at) == 1:
             settings["at"] = at[0]
         number = 1
         while (unique := name if number == 1 else f"{name}_{number}") in proposed:
             number += 1
         proposed[unique] = WorkflowInput.model_validate(settings)
+
+    def is_fraction(at: str | tuple[str, ...]) -> bool:
+        """Returns whether the server takes fractions where the file has a whole number."""
+        place = graph.find_place(at if isinstance(at, str) else at[0])
+        declared = info.input_type(graph.class_of(place.node), place.input) if info else None
+        return declared is not None and declared.type is float and isinstance(graph.value(place), int)
 
     positive, negative = (set(_texts(graph, link)) for link in _SAMPLER_LINKS)
     if found := sorted(positive - negative, key=str) or sorted(_places(graph, "text", str), key=str)[:1]:

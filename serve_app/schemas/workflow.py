@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, create_model, model_validator
@@ -47,8 +47,8 @@ class WorkflowInput(StrictSettings):
     role: InputRole | None = None
     """Meaning to this service: prompts are moderated, sizes and steps are billed, a seed is random if left out.
     finetune: no field, but where the endpoint's finetuned variant puts a tuned model."""
-    type: Literal["image", "mask"] | None = None
-    """image or mask: a file. null: the type of the value in the workflow."""
+    type: Literal["image", "mask", "float"] | None = None
+    """image or mask: a file. float: a fraction, where ComfyUI wrote 7.0 as 7. null: the type of the value there."""
     min: float | None = None
     """Lowest number. null: the server's, where it is known."""
     max: float | None = None
@@ -61,6 +61,10 @@ class WorkflowInput(StrictSettings):
     """role: size: pixels that sides are multiples of."""
     description: str = ""
     """Text for API documentation."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.type in ("image", "mask")
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ class BoundInput:
 
     @property
     def is_file(self) -> bool:
-        return self.settings.type is not None
+        return self.settings.is_file
 
 
 def bind(workflow: Workflow, inputs: Mapping[str, WorkflowInput], info: ObjectInfo | None = None) -> list[BoundInput]:
@@ -114,15 +118,20 @@ def _bind(
         raise WorkflowError(f"{name} is a field of every request: choose another name")
     first, *others = [workflow.find_place(text) for text in places]
     file_type = workflow.file_type(first)
-    if (file_type is None) != (settings.type is None):
+    if (file_type is not None) != settings.is_file:
         needed = f"type must be {file_type}" if file_type else f"{first} names no file, so type must be left out"
         raise WorkflowError(needed)
     value = workflow.value(first)
     declared = _declared_type(workflow, first, info) or InputType(type(value))
+    if settings.type == "float":
+        if declared.type not in (int, float):
+            raise WorkflowError(f"{first} is no number, so type must be left out")
+        declared = replace(declared, type=float)
     if settings.role == "finetune":
         return BoundInput(name, places, settings, InputType(str), value)
     for other in others:
-        if (_declared_type(workflow, other, info) or InputType(type(workflow.value(other)))).type != declared.type:
+        other_type = (_declared_type(workflow, other, info) or InputType(type(workflow.value(other)))).type
+        if other_type != declared.type and not (settings.type == "float" and other_type is int):
             raise WorkflowError(f"{first} and {other} have values of different types")
     default = value if settings.default is None else settings.default
     return BoundInput(name, places, settings, _narrow(settings, declared), default)
@@ -134,7 +143,7 @@ def _declared_type(workflow: Workflow, place: Place, info: ObjectInfo | None) ->
 
 def _narrow(settings: WorkflowInput, declared: InputType) -> InputType:
     """Returns the type within the limits of the settings. Raises WorkflowError if they are wider."""
-    if settings.type is not None:
+    if settings.is_file:
         return InputType(str)
     if declared.type not in (int, float) and (settings.min is not None or settings.max is not None):
         raise WorkflowError(f"min and max are for numbers, not for {declared.type.__name__}")

@@ -72,6 +72,15 @@ def test_text_without_a_role_is_moderated() -> None:
     assert resolve(chosen).text == ""
 
 
+def test_whole_number_in_the_file_may_stand_for_a_fraction() -> None:
+    graph = {"3": {"class_type": "KSampler", "inputs": {"cfg": 7, "steps": 20, "sampler_name": "euler"}}}
+    proposed = propose(Workflow(graph), INFO)
+    assert (proposed["guidance"].type, proposed["steps"].type) == ("float", None)
+    form = workflow_request("gen-x", bind(Workflow(graph), proposed))
+    assert form.model_validate({"guidance": 3.5, "steps": 4}).model_dump()["guidance"] == 3.5
+    assert resolve(form).placements[-1].value == 7
+
+
 def test_named_option_stands_for_its_value() -> None:
     request = resolve(
         form(style={"at": "3.sampler_name", "options": {"soft": "euler", "hard": "dpmpp_2m"}}), style="hard"
@@ -106,6 +115,7 @@ def test_refused_value_names_its_input(inputs: dict[str, Any], body: dict[str, A
         ({"at": "3.positive"}, "linked to node '2'"),
         ({"at": "6.image"}, "type must be image"),
         ({"at": "3.cfg", "type": "image"}, "names no file"),
+        ({"at": "3.sampler_name", "type": "float"}, "is no number"),
         ({"at": "3.cfg", "max": 101}, "the server accepts 0 to 100"),
         ({"at": "3.sampler_name", "options": ["ddim"]}, "the server has no 'ddim'"),
         ({"at": "Positive.text", "min": 1}, "min and max are for numbers"),
