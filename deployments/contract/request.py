@@ -128,6 +128,7 @@ class ResolvedRequest:
     strength: float | None = None
     area: int = 0
     """Pixels of the canvas, for prices and fair sharing; 0 in a model's own probes."""
+    is_workflow: bool = False
     placements: tuple[Placement, ...] = ()
     """Inputs of a workflow."""
 
@@ -137,6 +138,11 @@ class ResolvedRequest:
     def seconds(self) -> int:
         """Seconds of video; 1 for an image."""
         return self.video.seconds if self.video else 1
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Returns whether an attempt may leave an object from which the next one goes on."""
+        return self.video is not None or self.is_workflow
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import struct
 import time
 import uuid
@@ -147,13 +148,14 @@ class ComfyClient:
 
     async def create(self, job: GenerationJob, files: Files, job_id: str | None) -> str:
         """Queues the job, unless an earlier attempt did and it has not failed."""
-        if self._listener is None:
+        if self._listener is None or self._listener.done():
             self._listener = asyncio.create_task(self._listen())
         async with self._locks[job.id]:
             run = self._runs[job.id] = _Run(dict.fromkeys(self._workflow.graph, 0.0), self._times)
             running, waiting = await self._queue()
             entry = await self._history(job.id)
             if job.id in (*running, *waiting) or (entry is not None and entry["status"]["completed"]):
+                run.heard_at = math.inf  # its messages go to the client that submitted it, so silence says nothing
                 return job.id
             await self._post("/history", {"delete": [job.id]})  # else its failure would count for this attempt
             graph = self._workflow.fill(await self._values(job, files), f"{_OWN_FOLDER}/{job.id}-{job.attempt}")
@@ -166,7 +168,10 @@ class ComfyClient:
                 # One output of several can be refused while the others run.
                 await self.delete(job.id)
                 raise self._refusal(job, errors or {}, answer)
-            read_answer(response)
+            if (own_id := read_answer(response).get("prompt_id")) != job.id:
+                await self._post("/queue", {"delete": [own_id]})
+                await self._post("/interrupt", {"prompt_id": own_id})
+                raise EngineRefused("this ComfyUI does not take the ids of prompts: install a newer one")
             run.heard_at = time.monotonic()
             return job.id
 
@@ -188,7 +193,7 @@ class ComfyClient:
             return JobStatus("completed", 1.0)
         running, waiting = await self._queue()
         if job_id in waiting:
-            run.heard_at = now
+            run.heard_at = max(run.heard_at, now)
             return JobStatus("waiting")
         if job_id not in running:
             if await self._is_completed(job_id):  # it ended between the two looks
@@ -345,7 +350,7 @@ class ComfyClient:
                 ) as socket:
                     await socket.send(_FEATURES)
                     async for message in socket:
-                        with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
+                        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, struct.error):
                             self._read_preview(message) if isinstance(message, bytes) else self._read_event(message)
             await asyncio.sleep(_RECONNECT_S)
 

@@ -277,7 +277,12 @@ class RemoteEngine:
     async def _poll(self, handle: RequestHandle, client: JobClient, files: Files, job_id: str | None) -> Output:
         """Runs a video or workflow. `job_id`: the server's id of the job that an earlier attempt started."""
         job = handle.job
-        job_id = await client.create(job, files, job_id)
+        try:
+            job_id = await client.create(job, files, job_id)
+        except (asyncio.CancelledError, EngineLost):
+            if self._config.kind == COMFYUI:  # whose id is known, and which may have accepted it
+                self._spawn(_forget(client, job.id))
+            raise
         # Recorded also for the job of another attempt, as this one has to abort it now.
         record = json.dumps({"url": client.url, "id": job_id, "attempt": job.attempt})
         try:
@@ -313,8 +318,14 @@ class RemoteEngine:
         if now - self._previewed_at.get(handle, 0.0) < _PREVIEW_S:
             return
         self._previewed_at[handle] = now
-        pixels = np.asarray(open_image(preview.data), np.uint8)
-        event = await asyncio.to_thread(self._outputs.store_preview, handle.job, pixels, preview.step, preview.steps)
+        try:
+            pixels = np.asarray(open_image(preview.data), np.uint8)
+            event = await asyncio.to_thread(
+                self._outputs.store_preview, handle.job, pixels, preview.step, preview.steps
+            )
+        except (JobError, Unavailable) as error:
+            logger.warning("a preview of job %s can't be shown: %s", handle.job.id, error)
+            return
         handle.send(event)
 
     def _store_results(self, job: GenerationJob, results: Sequence[Path]) -> Output:
@@ -352,8 +363,11 @@ class RemoteEngine:
         give_up_at = time.monotonic() + _ABANDONED_S
         while time.monotonic() < give_up_at:
             try:
-                if json.loads(await self._store.get(job.checkpoint))["attempt"] != job.attempt:
-                    return
+                record = json.loads(await self._store.get(job.checkpoint))
+                if record["attempt"] != job.attempt:
+                    if (record["url"], record["id"]) == (client.url, job_id):
+                        return
+                    break  # the other attempt runs elsewhere
             except FileNotFoundError:
                 break
             except (ValueError, KeyError, *UNREACHABLE):

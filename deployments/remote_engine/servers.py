@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from deployments.backend import JobError
 from deployments.contract.model import COMFYUI, EngineConfig
 from deployments.contract.workflow import Workflow
 from deployments.engine.requests import Health
@@ -52,10 +53,10 @@ class ServerPool:
         urls = (self._process.url,) if self._process else config.urls
         try:
             asyncio.run(self._wait_until_ready(urls))
-        except RuntimeError:
+            self.servers = [Server(self._connect(url), self._process) for url in urls]
+        except Exception:
             self.stop()
             raise
-        self.servers = [Server(self._connect(url), self._process) for url in urls]
 
     @property
     def description(self) -> str:
@@ -152,7 +153,7 @@ class ServerPool:
             except EngineRefused as error:
                 logger.critical("%s refuses the requests of this service: %s", url, error)
                 refusals.append(str(error))
-            except (EngineLost, EngineBusy):
+            except (EngineLost, EngineBusy, JobError, RuntimeError):
                 pass  # it may come later
             finally:
                 await client.close()

@@ -61,7 +61,14 @@ def _store(outputs: Outputs, job: GenerationJob, file: Path, number: int) -> Out
         samples = [frame[0] for index, frame in enumerate(reader.frames(readable, size, chunk=1)) if index in indices]
         output = outputs.store_file(job, clean, file.suffix, samples, number)
         return replace(output, width=info.width, height=info.height)
-    except (OSError, UnidentifiedImageError, VideoFileError, struct.error, subprocess.CalledProcessError) as error:
+    except (
+        OSError,
+        UnidentifiedImageError,
+        VideoFileError,
+        struct.error,
+        IndexError,
+        subprocess.CalledProcessError,
+    ) as error:
         raise RuntimeError(f"a result of the workflow can't be read: {type(error).__name__}: {error}") from None
 
 
@@ -106,7 +113,29 @@ def _clean(data: bytes, file_format: ImageFormat | None) -> bytes:
             return b"RIFF" + struct.pack("<I", len(kept) + 4) + b"WEBP" + kept
         case "jpeg":
             return b"".join(_jpeg_segments(data))
-    return data
+    return b"".join(_gif_blocks(data)) if data.startswith(b"GIF8") else data
+
+
+def _gif_blocks(data: bytes) -> Iterator[bytes]:
+    """Yields the file without comments and extensions of applications, except that of the loop."""
+
+    def colours(flags: int) -> int:
+        return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+    at = 13 + colours(data[10])
+    yield data[:at]
+    while data[at] != 0x3B:
+        start = at
+        is_image = data[at] == 0x2C
+        at += 11 + colours(data[at + 9]) if is_image else 2
+        while data[at]:
+            at += data[at] + 1
+        at += 1
+        label = data[start + 1]
+        is_kept = label != 0xFE and (label != 0xFF or data[start + 3 : start + 14] == b"NETSCAPE2.0")
+        if is_image or is_kept:
+            yield data[start:at]
+    yield b"\x3b"
 
 
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -89,7 +90,7 @@ def add(
     say(
         f"gen-serve check --config {profile or 'PROFILE'}\n"
         f"gen-serve up --config {profile or 'PROFILE'}\n"
-        f'curl -H "x-key: $(cat .gen/key)" -H "content-type: application/json" -d {json.dumps(body)} '
+        f'curl -H "x-key: $(cat .gen/key)" -H "content-type: application/json" -d {shlex.quote(body)} '
         f"http://127.0.0.1:8000/v1/{endpoint}"
     )
 

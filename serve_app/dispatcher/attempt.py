@@ -199,7 +199,7 @@ class Attempt:
             if self.stream is not None:
                 self.stream.cancel()
             self.context.limiter.release(self.key)
-        if self._has_task_ended and self._payload is not None and self._payload.request.video is not None:
+        if self._has_task_ended and self._payload is not None and self._payload.request.has_checkpoint:
             self._leftovers.append(checkpoint_key(lease.id))
         await self._delete_leftovers()
         return outcome

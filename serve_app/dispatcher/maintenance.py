@@ -149,7 +149,7 @@ def _stored_files(task: Task | None) -> list[str] | None:
         return None
     # Other inputs belong to a draft's own task.
     files = [key for key in payload.inputs.keys if key.startswith(f"inputs/{task.id}/")]
-    if payload.request.video is not None:
+    if payload.request.has_checkpoint:
         files.append(checkpoint_key(task.id))
     if task.attempt == 0 or (task.attempt == 1 and task.status is Status.REQUEST_MODERATED):
         return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
@@ -10,7 +11,7 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 
 from deployments.contract.request import MEGAPIXEL, Placement, ResolvedRequest, Scalar
 from deployments.contract.strict_settings import StrictSettings
-from deployments.contract.workflow import InputType, ObjectInfo, Place, Workflow, WorkflowError
+from deployments.contract.workflow import PREFIX, InputType, ObjectInfo, Place, Workflow, WorkflowError
 from serve_app.inputs.geometry import MAX_SIDE, MIN_SIDE
 from serve_app.schemas.custom import MAX_SAFETY_TOLERANCE
 from serve_app.schemas.defaults import Draft, ModelDefaults
@@ -18,6 +19,7 @@ from serve_app.schemas.examples import FINETUNE_FIELDS, example_file
 from serve_app.schemas.fields import (
     JSON_NUMBER,
     JSON_REAL,
+    MAX_SEED,
     Flag,
     GenerationRequest,
     ImageInput,
@@ -104,6 +106,10 @@ def bind(workflow: Workflow, inputs: Mapping[str, WorkflowInput], info: ObjectIn
                 bound.append(_bind(workflow, side, (place,), settings, info))
         except WorkflowError as problem:
             problems.append(f"inputs.{name}: {problem}")
+    roles = [settings.role for settings in inputs.values() if settings.role is not None]
+    problems += [f"role {role} stands twice: at may have several places" for role in {*roles} if roles.count(role) > 1]
+    names = [each.name for each in bound]
+    problems += [f"two inputs are named {name}" for name in {*names} if names.count(name) > 1]
     if info is not None:
         problems += workflow.problems(info)
     if problems:
@@ -114,13 +120,15 @@ def bind(workflow: Workflow, inputs: Mapping[str, WorkflowInput], info: ObjectIn
 def _bind(
     workflow: Workflow, name: str, places: tuple[str, ...], settings: WorkflowInput, info: ObjectInfo | None
 ) -> BoundInput:
-    if name in GenerationRequest.model_fields or name == "output_format":
+    if hasattr(WorkflowRequest, name) or name in WorkflowRequest.model_fields:
         raise WorkflowError(f"{name} is a field of every request: choose another name")
     first, *others = [workflow.find_place(text) for text in places]
     file_type = workflow.file_type(first)
     if (file_type is not None) != settings.is_file:
         needed = f"type must be {file_type}" if file_type else f"{first} names no file, so type must be left out"
         raise WorkflowError(needed)
+    if PREFIX in (first.input, *(other.input for other in others)):
+        raise WorkflowError(f"{PREFIX} is this service's own")
     value = workflow.value(first)
     declared = _declared_type(workflow, first, info) or InputType(type(value))
     if settings.type == "float":
@@ -133,8 +141,23 @@ def _bind(
         other_type = (_declared_type(workflow, other, info) or InputType(type(workflow.value(other)))).type
         if other_type != declared.type and not (settings.type == "float" and other_type is int):
             raise WorkflowError(f"{first} and {other} have values of different types")
-    default = value if settings.default is None else settings.default
-    return BoundInput(name, places, settings, _narrow(settings, declared), default)
+    default, narrowed = value if settings.default is None else settings.default, _narrow(settings, declared)
+    if isinstance(settings.options, dict):
+        default = settings.options.get(str(default), default)
+    if settings.role not in ("seed", "prompt") and not settings.is_file and not _accepts(narrowed, default):
+        raise WorkflowError(f"{default!r}, the value of requests that have none, is not accepted: set another default")
+    return BoundInput(name, places, settings, narrowed, default)
+
+
+def _accepts(accepted: InputType, value: Scalar) -> bool:
+    if accepted.options:
+        return value in accepted.options
+    if accepted.type not in (int, float):
+        return isinstance(value, accepted.type)
+    if isinstance(value, (str, bool)):
+        return False
+    low = -math.inf if accepted.minimum is None else accepted.minimum
+    return low <= value <= (math.inf if accepted.maximum is None else accepted.maximum)
 
 
 def _declared_type(workflow: Workflow, place: Place, info: ObjectInfo | None) -> InputType | None:
@@ -152,7 +175,7 @@ def _narrow(settings: WorkflowInput, declared: InputType) -> InputType:
         (settings.max, declared.maximum, lambda a, b: a > b),
     ):
         if own is not None and limit is not None and is_wider(own, limit):
-            raise WorkflowError(f"the server accepts {declared.minimum:g} to {declared.maximum:g}")
+            raise WorkflowError(f"the server accepts {declared.minimum} to {declared.maximum}")
     options = settings.options
     values = tuple(options.values()) if isinstance(options, dict) else options or ()
     if declared.options and (strange := [each for each in values if each not in declared.options]):
@@ -192,7 +215,8 @@ class WorkflowRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _size_is_valid(self) -> WorkflowRequest:
-        check_exact_size(getattr(self, "width", None), getattr(self, "height", None))
+        if any(each.settings.role == "size" for each in self.inputs):
+            check_exact_size(getattr(self, "width", None), getattr(self, "height", None))
         return self
 
     def resolve(
@@ -227,10 +251,18 @@ class WorkflowRequest(GenerationRequest):
             height=height or 0,
             area=width * height if width and height else MEGAPIXEL,
             steps=fields.get("steps") or defaults.steps or 1,
-            seed=random_seed() if seed is None else seed,
+            seed=random_seed() % (self._largest_seed() + 1) if seed is None else seed,
             output_format=self.output_format,
+            is_workflow=True,
             placements=tuple(placements),
         )
+
+    def _largest_seed(self) -> int:
+        return next((_seed_limit(each) for each in self.inputs if each.settings.role == "seed"), MAX_SEED)
+
+
+def _seed_limit(each: BoundInput) -> int:
+    return MAX_SEED if each.type.maximum is None else min(int(each.type.maximum), MAX_SEED)
 
 
 def _value(each: BoundInput, value: Any) -> Scalar:
@@ -262,7 +294,7 @@ def _field(each: BoundInput) -> tuple[Any, Any]:
             info = Field(default=str(each.default), description=text or "What the result must not show.")
             return Annotated[Text, NullIsUnset()], info
         case "seed":
-            seed: Any = Seed
+            seed: Any = Annotated[Seed, Field(le=_seed_limit(each))]
             return seed | None, Field(default=None, description=text or "Seed. Random if omitted.", examples=[42])
         case "size":
             low, high = int(each.type.minimum or MIN_SIDE), int(each.type.maximum or MAX_SIDE)
@@ -274,7 +306,7 @@ def _field(each: BoundInput) -> tuple[Any, Any]:
 
 
 def _value_type(each: BoundInput) -> Any:
-    declared, options = each.type, each.settings.options
+    declared, settings, options = each.type, each.settings, each.settings.options
     names = tuple(options) if isinstance(options, dict) else declared.options
     if names:
         return Annotated[Literal[names], NullIsUnset()]
@@ -282,10 +314,11 @@ def _value_type(each: BoundInput) -> Any:
         return Flag
     if declared.type is str:
         return Annotated[Text, NullIsUnset()]
-    limits: Any = Field(ge=declared.minimum, le=declared.maximum)
+    limits: Any = Field(ge=declared.minimum, le=declared.maximum, allow_inf_nan=False)
     if declared.type is int:
+        lowest = 1 if settings.role == "steps" else -_INTEGER_LIMIT
         limits = Field(
-            ge=-_INTEGER_LIMIT if declared.minimum is None else max(int(declared.minimum), -_INTEGER_LIMIT),
+            ge=lowest if declared.minimum is None else max(int(declared.minimum), lowest),
             le=_INTEGER_LIMIT if declared.maximum is None else min(int(declared.maximum), _INTEGER_LIMIT),
         )
     return Annotated[declared.type, limits, JSON_NUMBER if declared.type is int else JSON_REAL, NullIsUnset()]

@@ -86,6 +86,8 @@ class ComfyServer:
     """Type and message of the exception that the sampler raises."""
     dies_at: str | None = None
     """Node at which the worker thread dies; HTTP goes on."""
+    takes_ids: bool = True
+    """False: prompts get ids of the server's, as in old releases."""
     silent: bool = False
     """No message is sent over sockets."""
     url: str = ""
@@ -135,7 +137,7 @@ class ComfyServer:
         if errors and len(broken) == len(outputs):
             error = {"type": "prompt_outputs_failed_validation", "message": "Prompt outputs failed validation"}
             return JSONResponse({"error": error, "node_errors": errors}, 400)
-        prompt = Prompt(body["prompt_id"], graph, body.get("client_id"))
+        prompt = Prompt(body["prompt_id"] if self.takes_ids else str(len(self.submitted)), graph, body.get("client_id"))
         self.submitted.append(prompt)
         self.waiting.append(prompt)
         self._wake.set()

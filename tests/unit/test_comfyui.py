@@ -285,6 +285,35 @@ async def test_failure_of_an_earlier_attempt_does_not_count(server: ComfyServer,
     assert isinstance(await (await replicas(server)).run(replace(job(), attempt=2)), Done)
 
 
+async def test_foreign_message_leaves_the_socket_open(server: ComfyServer, replicas: Any) -> None:
+    server.step_s = 0.2
+    attempt = (await replicas(server)).submit(job(steps=20))
+    await attempt.until(lambda event: isinstance(event, Progress))
+    for message in ('["a"]', '{"type": "x", "data": "text"}'):
+        await server._send_raw(server.submitted[0], message)
+    seen = len([event for event in attempt.events if isinstance(event, Preview)])
+    assert isinstance(await attempt.end(), Done)
+    assert len([event for event in attempt.events if isinstance(event, Preview)]) > seen
+
+
+async def test_joined_prompt_may_be_silent(server: ComfyServer, replicas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comfyui, "_LOOK_S", 0.1)
+    server.step_s = 0.5
+    first = (await replicas(server)).submit(job(steps=6))
+    await first.until(lambda event: isinstance(event, Progress))
+    end = await (await replicas(server, stall_s=0.3)).run(replace(job(steps=6), attempt=2))
+    assert isinstance(end, Done)
+    assert len(server.submitted) == 1
+
+
+async def test_server_that_names_prompts_itself_is_refused(server: ComfyServer, replicas: Any) -> None:
+    server.takes_ids = False
+    replica = await replicas(server)
+    end = await replica.run(job())
+    assert isinstance(end, Interrupted)
+    assert replica.engine.health.broken
+
+
 async def test_dead_worker_thread_is_noticed(
     server: ComfyServer, replicas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

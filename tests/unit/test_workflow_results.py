@@ -85,7 +85,7 @@ def test_animation_keeps_its_frames(store: ObjectStore, tmp_path: Path, suffix: 
     file = tmp_path / f"0{suffix}"
     text = PngInfo()
     text.add_text("prompt", SECRET)
-    options: dict[str, Any] = {"pnginfo": text} if suffix == ".png" else {}
+    options: dict[str, Any] = {".png": {"pnginfo": text}, ".gif": {"comment": SECRET}}.get(suffix, {})
     frames[0].save(file, save_all=True, append_images=frames[1:], duration=100, **options)
     output = store_files(store, file)
     data = store.get_blocking(output.key)

@@ -116,7 +116,7 @@ def test_refused_value_names_its_input(inputs: dict[str, Any], body: dict[str, A
         ({"at": "6.image"}, "type must be image"),
         ({"at": "3.cfg", "type": "image"}, "names no file"),
         ({"at": "3.sampler_name", "type": "float"}, "is no number"),
-        ({"at": "3.cfg", "max": 101}, "the server accepts 0 to 100"),
+        ({"at": "3.cfg", "max": 101}, "the server accepts 0.0 to 100.0"),
         ({"at": "3.sampler_name", "options": ["ddim"]}, "the server has no 'ddim'"),
         ({"at": "Positive.text", "min": 1}, "min and max are for numbers"),
         ({"at": "5.width", "role": "size"}, "places of width and height"),
@@ -125,6 +125,50 @@ def test_refused_value_names_its_input(inputs: dict[str, Any], body: dict[str, A
 def test_wrong_place_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkflowError, match=f"inputs.x: .*{message}"):
         bind(WORKFLOW, {"x": WorkflowInput.model_validate(settings)}, INFO)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            {"a": {"at": "2.text", "role": "prompt"}, "b": {"at": "7.text", "role": "prompt"}},
+            "role prompt stands twice",
+        ),
+        ({"s": {"at": "3.sampler_name", "options": ["dpmpp_2m"]}}, "'euler', the value of requests that have none"),
+        ({"cfg": {"at": "3.cfg", "max": 40, "default": 100}}, "100, the value of requests"),
+        ({"p": {"at": "9.filename_prefix"}}, "filename_prefix is this service's own"),
+        ({"resolve": {"at": "3.cfg"}}, "resolve is a field of every request"),
+        (
+            {"width": {"at": "5.height"}, "size": {"at": ["5.width", "5.height"], "role": "size"}},
+            "two inputs are named width",
+        ),
+    ],
+)
+def test_input_without_effect_is_refused(inputs: dict[str, dict[str, Any]], message: str) -> None:
+    with pytest.raises(WorkflowError, match=message):
+        form(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body"),
+    [
+        ({"n": {"at": "3.steps", "role": "steps"}}, {"n": -5}),
+        ({"cfg": {"at": "3.cfg"}}, {"cfg": float("inf")}),
+        ({"seed": {"at": "3.seed", "role": "seed", "max": 100}}, {"seed": 500}),
+    ],
+)
+def test_number_beyond_what_makes_sense_is_refused(inputs: dict[str, dict[str, Any]], body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        form(**inputs).model_validate(body)
+
+
+def test_random_seed_and_named_default_fit_their_input() -> None:
+    drawn = form(seed={"at": "3.seed", "role": "seed", "max": 1})
+    assert {resolve(drawn).seed for _ in range(50)} == {0, 1}
+    names = {"soft": "euler", "hard": "dpmpp_2m"}
+    chosen = form(s={"at": "3.sampler_name", "options": names, "default": "hard"})
+    assert resolve(chosen).placements[0].value == "dpmpp_2m"
+    assert resolve(form(width={"at": "5.width"}), width=64).placements[0].value == 64
 
 
 def test_missing_node_class_is_named() -> None:
