@@ -299,8 +299,10 @@ async def test_foreign_message_leaves_the_socket_open(server: ComfyServer, repli
 async def test_joined_prompt_may_be_silent(server: ComfyServer, replicas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comfyui, "_LOOK_S", 0.1)
     server.step_s = 0.5
-    first = (await replicas(server)).submit(job(steps=6))
+    replica = await replicas(server)
+    first = replica.submit(job(steps=6))
     await first.until(lambda event: isinstance(event, Progress))
+    replica.engine.cancel(first.handle)
     end = await (await replicas(server, stall_s=0.3)).run(replace(job(steps=6), attempt=2))
     assert isinstance(end, Done)
     assert len(server.submitted) == 1
