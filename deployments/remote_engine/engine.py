@@ -34,7 +34,7 @@ from deployments.contract.workflow import Workflow
 from deployments.engine.cost_model import StepCost
 from deployments.engine.requests import DEADLINE_PASSED, Health, Milestone, RequestHandle, fail
 from deployments.engine.scheduler import NO_COSTS
-from deployments.images import Pixels, fit, open_image
+from deployments.images import fit, open_image
 from deployments.outputs import Outputs
 from deployments.remote_engine.client import (
     EngineBusy,
@@ -49,7 +49,7 @@ from deployments.remote_engine.client import (
 from deployments.remote_engine.servers import ServerPool
 from deployments.remote_engine.workflow_results import store_workflow_results
 from deployments.video import reader
-from deployments.video.writer import VideoFileError, command, fit_size, frame_indices
+from deployments.video.writer import VideoFileError, command
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +313,7 @@ class RemoteEngine:
         return output
 
     async def _send_preview(self, handle: RequestHandle, preview: PreviewImage) -> None:
-        """Stores and sends a preview, at most one every `preview_interval_s`."""
+        """Stores and sends a preview, at most one every `_PREVIEW_S`."""
         now = time.monotonic()
         if now - self._previewed_at.get(handle, 0.0) < _PREVIEW_S:
             return
@@ -338,9 +338,7 @@ class RemoteEngine:
         assert job.request.video is not None
         try:
             info = reader.probe(file)
-            samples, indices, size = list[Pixels](), frame_indices(info.frames), fit_size(info.width, info.height)
-            for number, frame in enumerate(reader.frames(file, size, chunk=1)):
-                samples += [frame[0]] if number in indices else []
+            samples = reader.samples(file, info)
             if info.has_audio and not job.request.video.audio:
                 file = _without_audio(file)
         except VideoFileError as error:

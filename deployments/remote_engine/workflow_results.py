@@ -16,7 +16,7 @@ from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
 from deployments.contract.request import ImageFormat
 from deployments.outputs import Outputs
 from deployments.video import reader
-from deployments.video.writer import VideoFileError, command, fit_size, frame_indices
+from deployments.video.writer import VideoFileError, command, frame_indices
 
 _PNG_HEADER: Final = 8
 _PNG_CHUNKS: Final = (
@@ -57,9 +57,7 @@ def _store(outputs: Outputs, job: GenerationJob, file: Path, number: int) -> Out
             return outputs.store_file(job, clean, file.suffix, (), number)
         readable = clean if file.suffix == ".mp4" else _remux(clean, clean.with_suffix(".mp4"), "-an")
         info = reader.probe(readable)
-        indices, size = frame_indices(info.frames), fit_size(info.width, info.height)
-        samples = [frame[0] for index, frame in enumerate(reader.frames(readable, size, chunk=1)) if index in indices]
-        output = outputs.store_file(job, clean, file.suffix, samples, number)
+        output = outputs.store_file(job, clean, file.suffix, reader.samples(readable, info), number)
         return replace(output, width=info.width, height=info.height)
     except (
         OSError,

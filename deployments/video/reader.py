@@ -23,10 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.contract.request import FPS
-from deployments.video.writer import AUDIO_RATE, CHANNELS, Audio, VideoFileError, audio_from_f32le, command, first_error
+from deployments.video.writer import (
+    AUDIO_RATE,
+    CHANNELS,
+    Audio,
+    VideoFileError,
+    audio_from_f32le,
+    command,
+    first_error,
+    fit_size,
+    frame_indices,
+)
 
 Frames: TypeAlias = NDArray[np.uint8]
 """RGB, (F, H, W, 3)."""
+Frame: TypeAlias = NDArray[np.uint8]
+"""RGB, (H, W, 3)."""
 
 MAX_VIDEO_S: Final = 120.0
 """Seconds after which videos and sounds are cut off."""
@@ -121,6 +133,12 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
                 raise _read_error(stderr, path)
         finally:
             process.kill()  # the caller may stop before the end
+
+
+def samples(path: Path, info: VideoInfo) -> list[Frame]:
+    """Returns the frames that moderation sees, small. Raises VideoFileError."""
+    indices, size = frame_indices(info.frames), fit_size(info.width, info.height)
+    return [frame[0] for index, frame in enumerate(frames(path, size, chunk=1)) if index in indices]
 
 
 def last_frames(path: Path, size: tuple[int, int], count: int) -> Frames:
